@@ -10,6 +10,8 @@
 #[expect(dead_code, reason = "tests use the rest of it")]
 #[path = "../tests/support/redis_server.rs"]
 mod redis_server;
+#[path = "../tests/support/server_process.rs"]
+mod server_process;
 #[expect(dead_code, reason = "tests use the rest of it")]
 #[path = "../tests/support/wait.rs"]
 mod wait;

@@ -18,3 +18,5 @@ mod server_tls;
 mod sqlite_file;
 pub mod streams;
 pub mod tls_fault;
+#[cfg(any(feature = "links", feature = "postgres", feature = "redis"))]
+pub(crate) mod trusted_authorities;

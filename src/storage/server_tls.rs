@@ -1,20 +1,16 @@
 //! TLS to database servers: the parameters of their addresses, the authorities that are trusted, and the faults.
 
 use super::tls_fault::TlsFault;
+use super::trusted_authorities::read_authority_file;
 #[cfg(feature = "postgres")]
 pub(super) use checks::{CertificateCheck, client_config};
 use percent_encoding::percent_decode_str;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::{AlertDescription, CertificateError, RootCertStore};
+use rustls::{AlertDescription, CertificateError};
 use std::error::Error;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Maximum size of a file of authorities, in bytes. Those of systems have about 0.3 MB.
-const AUTHORITY_FILE_BYTES_MAX: u64 = 16 << 20;
 /// Maximum number of names of a certificate in an error.
 const NAMES_MAX: usize = 8;
 
@@ -60,31 +56,11 @@ fn value_of<'a>(parameter: &'a str, name: &str) -> Option<&'a str> {
 
 /// Reads a file with certificates of authorities in PEM. Returns its content.
 pub(super) fn read_authorities(path: &Path) -> Result<Vec<u8>, TlsFault> {
-    let mut pem = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(AUTHORITY_FILE_BYTES_MAX + 1).read_to_end(&mut pem));
-    read.map_err(|error| file_fault(path, &error))?;
-    if AUTHORITY_FILE_BYTES_MAX < pem.len() as u64 {
-        return Err(file_fault(path, &"it is too large for a file of certificates"));
-    }
-    parse_authorities(path, &pem)?;
-    Ok(pem)
+    read_authority_file(path).map_err(|reason| file_fault(path, reason))
 }
 
-fn file_fault(path: &Path, reason: &dyn ToString) -> TlsFault {
-    TlsFault::AuthorityFile { path: path.to_owned(), reason: reason.to_string() }
-}
-
-/// Parses the content of the file with this path.
-fn parse_authorities(path: &Path, pem: &[u8]) -> Result<RootCertStore, TlsFault> {
-    let mut authorities = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(pem) {
-        let certificate = certificate.map_err(|error| file_fault(path, &error))?;
-        authorities.add(certificate).map_err(|error| file_fault(path, &error))?;
-    }
-    if authorities.is_empty() {
-        return Err(file_fault(path, &"it holds no certificate in PEM"));
-    }
-    Ok(authorities)
+fn file_fault(path: &Path, reason: String) -> TlsFault {
+    TlsFault::AuthorityFile { path: path.to_owned(), reason }
 }
 
 /// Returns the fault of TLS that caused an error, if one did.
@@ -140,13 +116,14 @@ fn bare_name(name: &str) -> String {
 /// Checks of server certificates that the library for Redis does not have.
 #[cfg(feature = "postgres")]
 mod checks {
-    use super::{RootCertStore, TlsFault, parse_authorities, read_authorities};
+    use super::{TlsFault, file_fault, read_authorities};
+    use crate::storage::trusted_authorities::{parse_authorities, system_authorities};
     use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
     use rustls::client::verify_server_cert_signed_by_trust_anchor;
     use rustls::crypto::{WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature};
     use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
     use rustls::server::ParsedCertificate;
-    use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
+    use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
     use std::path::Path;
     use std::sync::Arc;
 
@@ -169,8 +146,11 @@ mod checks {
     ) -> Result<ClientConfig, TlsFault> {
         let authorities = match (check, authorities) {
             (CertificateCheck::None, _) => None,
-            (_, Some(path)) => Some(parse_authorities(path, &read_authorities(path)?)?),
-            (_, None) => Some(system_authorities()?),
+            (_, Some(path)) => {
+                let parsed = parse_authorities(&read_authorities(path)?);
+                Some(parsed.map_err(|reason| file_fault(path, reason))?)
+            }
+            (_, None) => Some(system_authorities().ok_or(TlsFault::NoSystemAuthorities)?),
         };
         let provider = ring::default_provider();
         let algorithms = provider.signature_verification_algorithms;
@@ -185,13 +165,6 @@ mod checks {
             }
         };
         Ok(config.with_no_client_auth())
-    }
-
-    /// Returns the authorities that the system trusts. Those that cannot be read are not trusted.
-    fn system_authorities() -> Result<RootCertStore, TlsFault> {
-        let mut authorities = RootCertStore::empty();
-        authorities.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        if authorities.is_empty() { Err(TlsFault::NoSystemAuthorities) } else { Ok(authorities) }
     }
 
     /// Check of certificates that ignores the names in them.

@@ -80,6 +80,19 @@ impl Sites {
         });
         sites
     }
+
+    /// Kills the hub, runs `publish`, and starts the hub again once the gateways do not retain the messages any more.
+    fn outlast_standby(&self, hub: NatsServer, publish: impl FnOnce()) -> NatsServer {
+        let port = hub.kill();
+        wait_until("the gateway has noticed", || self.plant[0].link()["state"] == "connecting");
+        publish();
+        let_time_pass(Duration::from_secs(6), "a message is retained for 5 s");
+        let hub = NatsServer::start_on(port, &[]);
+        wait_until("the gateways have returned", || {
+            [&self.plant[0], &self.hq].iter().all(|gateway| gateway.number("shares") == 16)
+        });
+        hub
+    }
 }
 
 fn subscribe(bus: &Bus, pattern: &str) -> Subscription {
@@ -166,14 +179,7 @@ fn outage_beyond_the_standby_is_reported_exactly() {
     };
     publish(0..50);
     assert_eq!(all_messages(&subscription).len(), 50);
-    let port = hub.kill();
-    wait_until("the gateway has noticed", || sites.plant[0].link()["state"] == "connecting");
-    publish(50..90);
-    let_time_pass(Duration::from_secs(6), "a message is retained for 5 s");
-    let hub = NatsServer::start_on(port, &[]);
-    wait_until("the gateways have returned", || {
-        [&sites.plant[0], &sites.hq].iter().all(|gateway| gateway.number("shares") == 16)
-    });
+    let hub = sites.outlast_standby(hub, || publish(50..90));
     publish(90..100);
     let after = all_messages(&subscription);
     assert_eq!(after.len(), 10, "{after:?}");
@@ -216,14 +222,7 @@ fn loss_of_a_site_is_shown_and_advised() {
     };
     publish(0..10);
     assert_eq!(all_messages(&subscription).len(), 10);
-    let port = hub.kill();
-    wait_until("the gateway has noticed", || sites.plant[0].link()["state"] == "connecting");
-    publish(10..50);
-    let_time_pass(Duration::from_secs(6), "a message is retained for 5 s");
-    let hub = NatsServer::start_on(port, &[]);
-    wait_until("the gateways have returned", || {
-        [&sites.plant[0], &sites.hq].iter().all(|gateway| gateway.number("shares") == 16)
-    });
+    let hub = sites.outlast_standby(hub, || publish(10..50));
     publish(50..51);
     assert_eq!(numbers(&all_messages(&subscription)), [50]);
     let epoch = sites.plant[0].place.show("status")["status"]["epoch"].clone();
@@ -274,18 +273,58 @@ fn death_of_the_only_gateway_is_shown() {
     wait_until("the gateway counts it", || sites.hq.site("plant1")["tails"] == 1);
 }
 
-/// Publishes a message each 5 ms, with a number that goes up, until the condition holds; at most 20 s.
-fn publish_until(publisher: &Bus, sent: &mut u64, is_done: impl Fn() -> bool) -> Duration {
-    let start = now();
-    while !is_done() {
-        assert!(now() < start + Duration::from_secs(20), "it takes too long");
-        for _ in 0..20 {
-            publisher.publish(message(&format!("plant.{}", *sent % 40), &sent.to_string())).expect("published");
-            *sent += 1;
-            let_time_pass(Duration::from_millis(5), "the rate of the publisher");
-        }
+/// Two sites of which the first has two gateways, and a publisher there that does not rest.
+struct BusySites {
+    sites: Sites,
+    publisher: Bus,
+    subscription: Subscription,
+    /// Number of messages so far.
+    sent: u64,
+    _subscriber: Bus,
+}
+
+impl BusySites {
+    /// Starts the sites. Returns once more than 500 messages have crossed.
+    fn start(hub: &NatsServer) -> BusySites {
+        let sites = Sites::start(hub, 2);
+        let [publisher, subscriber] = [sites.plant[0].attach(), sites.hq.attach()];
+        let subscription = subscribe(&subscriber, "plant.>");
+        let mut busy = BusySites { sites, publisher, subscription, sent: 0, _subscriber: subscriber };
+        busy.publish_until(|sites| 500 < sites.hq.site("plant1")["imported"].as_u64().unwrap_or(0));
+        busy
     }
-    now().since(start)
+
+    /// Publishes a message each 5 ms, with a number that goes up, until the condition holds; at most 20 s. Returns the
+    /// time that it took.
+    fn publish_until(&mut self, is_done: impl Fn(&Sites) -> bool) -> Duration {
+        let start = now();
+        while !is_done(&self.sites) {
+            assert!(now() < start + Duration::from_secs(20), "it takes too long");
+            for _ in 0..20 {
+                let message = message(&format!("plant.{}", self.sent % 40), &self.sent.to_string());
+                self.publisher.publish(message).expect("published");
+                self.sent += 1;
+                let_time_pass(Duration::from_millis(5), "the rate of the publisher");
+            }
+        }
+        now().since(start)
+    }
+
+    /// Sends this signal to the second gateway, and publishes until the first one carries all shares. Returns the second
+    /// one, and the time that it took.
+    fn hand_over(&mut self, signal: &str) -> (Gateway, Duration) {
+        let other = self.sites.plant.pop().expect("the second gateway");
+        other.process.signal(signal);
+        (other, self.publish_until(|sites| sites.plant[0].number("shares") == 16))
+    }
+
+    /// Checks that each message has arrived once, and that no loss is counted.
+    fn assert_whole(&self) {
+        let arrived = numbers(&all_messages(&self.subscription)).len() as u64;
+        let row = self.sites.hq.site("plant1");
+        assert_eq!(arrived, self.sent, "the other gateway retained what this one had not exported: {row}");
+        assert_eq!(["lost_min", "lost_max", "tails"].map(|field| &row[field]), [0, 0, 0], "{row}");
+    }
 }
 
 /// Returns the numbers of messages in order, and checks that none came twice.
@@ -301,43 +340,24 @@ fn numbers(messages: &[Delivery]) -> Vec<u64> {
 #[test]
 fn killed_gateway_is_replaced_without_a_loss() {
     let hub = NatsServer::start(&[]);
-    let mut sites = Sites::start(&hub, 2);
-    let [publisher, subscriber] = [sites.plant[0].attach(), sites.hq.attach()];
-    let subscription = subscribe(&subscriber, "plant.>");
-    let mut sent = 0;
-    publish_until(&publisher, &mut sent, || 500 < sites.hq.site("plant1")["imported"].as_u64().unwrap_or(0));
-    let killed = sites.plant.pop().expect("the second gateway");
-    killed.process.signal("KILL");
-    let time = publish_until(&publisher, &mut sent, || sites.plant[0].number("shares") == 16);
+    let mut busy = BusySites::start(&hub);
+    let (_killed, time) = busy.hand_over("KILL");
     // Its last announcement may have come 0.5 s before it died, and this machine may be busy.
     assert!(time < Duration::from_secs(6), "the take-over took {time:?}");
     let end = now() + Duration::from_millis(500);
-    publish_until(&publisher, &mut sent, || end < now());
-    let arrived = numbers(&all_messages(&subscription));
-    let row = sites.hq.site("plant1");
-    let lost = |field: &str| row[field].as_u64().unwrap_or(u64::MAX);
-    let missing = sent - arrived.len() as u64;
-    assert_eq!(missing, 0, "the other gateway retained what this one had not exported: {row}");
-    assert_eq!((lost("lost_min"), lost("lost_max"), lost("tails")), (0, 0, 0), "{row}");
+    busy.publish_until(|_| end < now());
+    busy.assert_whole();
 }
 
 #[test]
 fn stopped_gateway_hands_over_without_a_loss() {
     let hub = NatsServer::start(&[]);
-    let mut sites = Sites::start(&hub, 2);
-    let [publisher, subscriber] = [sites.plant[0].attach(), sites.hq.attach()];
-    let subscription = subscribe(&subscriber, "plant.>");
-    let mut sent = 0;
-    publish_until(&publisher, &mut sent, || 500 < sites.hq.site("plant1")["imported"].as_u64().unwrap_or(0));
-    let mut stopped = sites.plant.pop().expect("the second gateway");
-    stopped.process.signal("TERM");
-    let time = publish_until(&publisher, &mut sent, || sites.plant[0].number("shares") == 16);
+    let mut busy = BusySites::start(&hub);
+    let (mut stopped, time) = busy.hand_over("TERM");
     assert!(time < Duration::from_secs(2), "it said that it leaves, but the take-over took {time:?}");
     assert!(stopped.process.ended().success());
-    assert_eq!(numbers(&all_messages(&subscription)).len() as u64, sent, "each message arrives");
-    let row = sites.hq.site("plant1");
-    assert_eq!((&row["lost_min"], &row["lost_max"], &row["tails"]), (&0.into(), &0.into(), &0.into()));
-    assert_eq!(sites.plant[0].link()["conflict"], Value::Null);
+    busy.assert_whole();
+    assert_eq!(busy.sites.plant[0].link()["conflict"], Value::Null);
 }
 
 #[test]
@@ -508,7 +528,9 @@ fn reports_of_links_have_the_documented_fields() {
         }
     }
     let status = sites.hq.place.run(&["link", "status"]).exits(0).stdout;
-    assert!(status.contains("connected") && status.contains("plant1"), "{status}");
+    for part in ["connected", "plant1", "requests sent", "durable messages", "SEQCAST", "unstored"] {
+        assert!(status.contains(part), "{part}: {status}");
+    }
     let alone = Place::new();
     let _peer = alone.peer(&[]);
     alone

@@ -2,6 +2,7 @@
 
 use super::TempDir;
 use super::exit_code::DONE;
+pub use super::server_process::signal;
 pub use super::wait::PATIENCE;
 use super::wait::wait_until_some;
 use seqcast::clock::Clock;
@@ -205,12 +206,6 @@ pub fn wait_with_output(child: Child, arguments: &[&str]) -> Output {
             panic!("seqcast {} does not end", arguments.join(" "));
         }
     }
-}
-
-/// Sends a process a signal by its name.
-pub fn signal(pid: u32, name: &str) {
-    let sent = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();
-    assert!(sent.is_ok_and(|status| status.success()), "kill -{name} {pid}");
 }
 
 /// A command that runs beside the test; it is killed when the test ends.

@@ -9,6 +9,7 @@ pub mod exit_code;
 pub mod nats_server;
 pub mod postgres_server;
 pub mod redis_server;
+pub mod server_process;
 pub mod wait;
 pub mod websocket;
 

@@ -1,22 +1,21 @@
 //! A real redis-server of a test's own.
 
+use super::server_process::{ServerProcess, free_port};
 use super::wait::wait_until;
 use redis::{Client, Connection};
-use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 /// A server that is killed with the value.
 pub struct RedisServer {
-    child: Child,
+    process: ServerProcess,
     port: u16,
 }
 
 impl RedisServer {
     /// Starts a server on a free port that keeps its data in `dir`; `arguments` as redis-server knows them.
     pub fn start(dir: &Path, arguments: &[&str]) -> RedisServer {
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port();
-        RedisServer::start_on(port, dir, arguments)
+        RedisServer::start_on(free_port(), dir, arguments)
     }
 
     /// Starts a server that loses no acknowledged write.
@@ -26,15 +25,11 @@ impl RedisServer {
 
     /// Starts a server as `start` does, on this port.
     pub fn start_on(port: u16, dir: &Path, arguments: &[&str]) -> RedisServer {
-        let child = Command::new("redis-server")
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--dir"])
-            .arg(dir)
-            .args(["--save", "", "--loglevel", "warning", "--repl-diskless-sync-delay", "0"])
-            .args(arguments)
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("redis-server is installed: tools/test installs it");
-        let server = RedisServer { child, port };
+        let mut command = Command::new("redis-server");
+        command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--dir"]).arg(dir);
+        command.args(["--save", "", "--loglevel", "warning", "--repl-diskless-sync-delay", "0"]).args(arguments);
+        let process = ServerProcess::start("redis-server", &mut command);
+        let server = RedisServer { process, port };
         // It answers LOADING before it can be used.
         wait_until(&format!("redis-server on port {port} answers"), || {
             let answers = |mut connection: Connection| redis::cmd("DBSIZE").exec(&mut connection).is_ok();
@@ -71,25 +66,12 @@ impl RedisServer {
 
     /// Sends it a signal, such as `STOP`.
     pub fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
-        assert!(sent.is_ok_and(|status| status.success()), "kill -{name}");
+        self.process.signal(name);
     }
 
     /// Kills it as `kill -9` does; returns the port.
-    pub fn kill(mut self) -> u16 {
-        self.end();
+    pub fn kill(self) -> u16 {
         self.port
-    }
-
-    fn end(&mut self) {
-        self.child.kill().expect("a process of our own");
-        self.child.wait().expect("a process of our own");
-    }
-}
-
-impl Drop for RedisServer {
-    fn drop(&mut self) {
-        self.end();
     }
 }
 

@@ -1,19 +1,14 @@
 //! Encryption of the connection to the cluster, and the reason for which a certificate is refused.
 
+use crate::storage::trusted_authorities::{parse_authorities, read_authority_file, system_authorities};
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::ring;
-use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 use std::fmt;
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// Maximum size of a file of authorities in bytes.
-const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// Reason why the authorities of the cluster's certificates cannot be used.
 #[derive(Debug)]
@@ -61,8 +56,11 @@ impl CertificateRefusal {
 /// The file cannot be read or holds no certificate, or the system has no authorities.
 pub(super) fn client_config(file: Option<&Path>) -> Result<(ClientConfig, CertificateRefusal), HubTlsError> {
     let authorities = Arc::new(match file {
-        Some(path) => read_authorities(path).map_err(|reason| HubTlsError::File(path.to_owned(), reason))?,
-        None => system_authorities()?,
+        Some(path) => {
+            let authorities = read_authority_file(path).and_then(|pem| parse_authorities(&pem));
+            authorities.map_err(|reason| HubTlsError::File(path.to_owned(), reason))?
+        }
+        None => system_authorities().ok_or(HubTlsError::NoSystemAuthorities)?,
     });
     let provider = Arc::new(ring::default_provider());
     let refused = |error: &dyn ToString| HubTlsError::Refused(error.to_string());
@@ -76,30 +74,6 @@ pub(super) fn client_config(file: Option<&Path>) -> Result<(ClientConfig, Certif
         .with_custom_certificate_verifier(Arc::new(HubVerifier { verifier, refusal: refusal.clone() }))
         .with_no_client_auth();
     Ok((config, refusal))
-}
-
-fn read_authorities(path: &Path) -> Result<RootCertStore, String> {
-    let mut pem = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut pem));
-    read.map_err(|error| error.to_string())?;
-    if FILE_BYTES_MAX < pem.len() as u64 {
-        return Err("it is too large for a file of certificates".to_owned());
-    }
-    let mut authorities = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(&pem) {
-        let certificate = certificate.map_err(|error| error.to_string())?;
-        authorities.add(certificate).map_err(|error| error.to_string())?;
-    }
-    if authorities.is_empty() {
-        return Err("it holds no certificate in PEM".to_owned());
-    }
-    Ok(authorities)
-}
-
-fn system_authorities() -> Result<RootCertStore, HubTlsError> {
-    let mut authorities = RootCertStore::empty();
-    authorities.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if authorities.is_empty() { Err(HubTlsError::NoSystemAuthorities) } else { Ok(authorities) }
 }
 
 /// The check of certificates by their authorities and names, which notes why it refuses one. The client of the cluster
