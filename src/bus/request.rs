@@ -170,8 +170,8 @@ impl Bus {
     /// message's reply subject is replaced.
     ///
     /// # Errors
-    /// The request could not be made, certainly no client on the LAN subscribes to its subject, or the bus was closed
-    /// meanwhile. Without replies the list is empty.
+    /// The request could not be made, certainly no client on the LAN or in another site subscribes to its subject, or the
+    /// bus was closed meanwhile. Without replies the list is empty.
     pub fn request_many(
         &self,
         message: Message,

@@ -289,10 +289,11 @@ impl Events {
 fn request_failure(bus: &Bus, subject: &Subject, error: RequestError) -> CommandFailure {
     match error {
         RequestError::Closed => peer::end_failure(bus),
-        RequestError::NoResponders => {
-            CommandFailure::new(Exit::Unreachable, format!("no client on the LAN subscribes to {subject}"))
-                .fix("start a responder ('seqcast reply'), or wait for one with --patient")
-        }
+        RequestError::NoResponders => CommandFailure::new(
+            Exit::Unreachable,
+            format!("no client on the LAN or in another site subscribes to {subject}"),
+        )
+        .fix("start a responder ('seqcast reply'), or wait for one with --patient"),
         error => CommandFailure::new(Exit::Failed, error),
     }
 }

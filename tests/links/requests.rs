@@ -4,11 +4,14 @@ use super::{Gateway, Sites, subscribe};
 use crate::listeners::client::{ListenerClient, Nats};
 use crate::support::bus::message;
 use crate::support::command::{Place, now};
+use crate::support::exit_code::UNREACHABLE;
 use crate::support::nats_server::NatsServer;
 use crate::support::wait::{let_time_pass, wait_until};
+use crate::web::client::send;
 use bytes::Bytes;
 use seqcast::bus::{Bus, Notice, RequestError, RequestOptions, SubscribeOptions, Subscription};
 use seqcast::subject::Pattern;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -247,4 +250,21 @@ fn listener_client_hears_of_no_responder() {
     client.send("PUB plant.nobody _INBOX.me.1 0\r\n\r\n");
     client.expect("HMSG _INBOX.me.1 1 16 16");
     client.expect("NATS/1.0 503");
+}
+
+#[test]
+fn web_and_command_report_no_responder() {
+    let hub = NatsServer::start(&[]);
+    let web = SocketAddr::from(([127, 0, 0, 1], Place::new().port()));
+    let settings = ["site=plant1", &format!("link={}", hub.address()), "link-live=plant.>", &format!("http={web}")];
+    let gateway = Gateway::start("P.test", Place::new().port(), &settings);
+    wait_until("it carries all shares", || gateway.number("shares") == 16);
+    // Only the gateway knows that no other site has a responder.
+    let head = format!("POST /req/plant.nobody?timeout=20s HTTP/1.1\r\nHost: {web}\r\nContent-Length: 1\r\n");
+    let answer = send(web, format!("{head}Connection: close\r\n\r\nx").as_bytes());
+    assert_eq!(answer.clone().has_status(503).header("seqcast-reason"), Some("no-responders"));
+    assert_eq!(answer.body, "no program on the LAN or in another site subscribes to plant.nobody\n");
+    let asked = gateway.place.run(&["req", "plant.nobody", "x", "--wait", "20s"]).exits(UNREACHABLE);
+    asked.reports(&["no client on the LAN or in another site subscribes to plant.nobody", "--patient"]);
+    wait_until("the gateway counts them", || gateway.number("no_responders") == 2);
 }

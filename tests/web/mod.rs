@@ -3,7 +3,7 @@
 mod access;
 mod api;
 mod bus_api;
-mod client;
+pub mod client;
 mod health;
 mod hostile;
 mod messages;

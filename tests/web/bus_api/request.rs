@@ -63,7 +63,7 @@ fn reply_of_another_peer_keeps_its_headers() {
 fn missing_replies_have_a_status_and_a_reason() {
     let peer = WebPeer::start(&[]);
     let refused = post(&peer, "/req/nobody?timeout=20s", "", b"x").has_status(503);
-    assert_eq!(refused.body, "no program on the LAN subscribes to nobody\n");
+    assert_eq!(refused.body, "no program on the LAN or in another site subscribes to nobody\n");
     assert_eq!(refused.header("seqcast-reason"), Some("no-responders"));
     let _silent = subscribe(&peer, "silent");
     let late = post(&peer, "/req/silent?timeout=50ms", "", b"x").has_status(504);

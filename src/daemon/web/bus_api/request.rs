@@ -67,7 +67,7 @@ pub(super) async fn answer_request(
         }
         RequestEnd::NoResponders => {
             context.counts.no_responders.fetch_add(1, Ordering::Relaxed);
-            let text = format!("no program on the LAN subscribes to {subject}\n");
+            let text = format!("no program on the LAN or in another site subscribes to {subject}\n");
             refused(StatusCode::SERVICE_UNAVAILABLE, "no-responders", text)
         }
         RequestEnd::Timeout => {
