@@ -77,8 +77,8 @@ Examples:
   seqcast req demo.who '?' --replies 3 --json
   seqcast req demo.time now --patient --wait 1m     waits up to a minute for a responder
 
-The exit code is 27 if fewer replies than requested arrive in time. It is 4, at once, if no client on the LAN \
-subscribes to the subject.";
+The exit code is 27 if fewer replies than requested arrive in time. It is 4, at once, if no client on the LAN, \
+or in another site that requests cross to, subscribes to the subject.";
 
 /// Below `seqcast reply --help`.
 pub const REPLY: &str = "\
@@ -138,6 +138,15 @@ Fields:
   exported      number of messages sent to the cluster; 'taken over' those of another gateway that ended
   of clients    number of messages of the cluster's own clients that were imported
   invalid       number of messages of the cluster that could not be read
+Events, if any may cross:
+  exported      number of events relayed to other sites; one event counts again when it is requested again
+  dropped       announcements, requests and answers for which there was no room; they are requested again
+Durable messages:
+  usable        whether the stream of the cluster can be used; 'fault' is why not, or what differs from the configuration
+  waiting       number of messages that this gateway keeps until the stream has stored them
+  unstored      number of messages for which the spool had no room, or that the stream never takes
+  discarded     places of the stream that its limits removed before this site read them
+  position      place in the stream up to which everything is delivered, if this gateway reads it
 Columns, for each other site:
   imported      number of its messages delivered to this LAN by this gateway
   repeated      number of its messages that came more than once, and were delivered once

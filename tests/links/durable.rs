@@ -331,4 +331,12 @@ fn hub_without_jetstream_is_named() {
     wait_until("the fault is shown", || {
         durable(&gateway)["fault"].as_str().is_some_and(|fault| fault.contains("start its servers with --jetstream"))
     });
+    wait_until("it lasts, so health names it", || {
+        let health = gateway.place.show("health")["health"].clone();
+        let findings = health["findings"].as_array().cloned().unwrap_or_default();
+        findings.iter().any(|finding| {
+            let found = finding["found"].as_str().unwrap_or_default();
+            finding["check"] == "link" && found.starts_with("durable messages: the cluster has no JetStream")
+        })
+    });
 }

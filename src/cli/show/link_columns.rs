@@ -32,6 +32,34 @@ pub(super) const LINK: &[(&str, Cell)] = &[
     ("of further sites", Field("/excess_sites")),
 ];
 
+/// Events across sites.
+pub(super) const LINK_EVENTS: &[(&str, Cell)] = &[
+    ("servers heard", Field("/servers")),
+    ("exported", Field("/exported")),
+    ("imported", Field("/imported")),
+    ("refused", Field("/refused")),
+    ("too large", Field("/too_large")),
+    ("dropped", Field("/dropped")),
+    ("invalid", Field("/invalid")),
+    ("conflict", FieldOr("/conflict", "-")),
+];
+
+/// Durable messages.
+pub(super) const LINK_DURABLE: &[(&str, Cell)] = &[
+    ("stream", Field("/stream")),
+    ("usable", Rule(|durable| if durable["open"] == true { "yes" } else { "no" }.to_owned())),
+    ("fault", FieldOr("/fault", "-")),
+    ("waiting", Field("/waiting")),
+    ("waiting bytes", Field("/waiting_bytes")),
+    ("stored", Field("/stored")),
+    ("unstored", Field("/unstored")),
+    ("imported", Field("/imported")),
+    ("repeated", Field("/repeated")),
+    ("invalid", Field("/invalid")),
+    ("discarded", Field("/discarded")),
+    ("position", FieldOr("/position", "-")),
+];
+
 /// Messages of other sites.
 pub(super) const SITES: &[(Column, Cell)] = &[
     (Column::new("site").left(), Field("/site")),

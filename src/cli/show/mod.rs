@@ -14,7 +14,7 @@ use self::columns::{
     LOSS_MESSAGES, LOSS_SHARES, MEMBER, ORIGIN, OUTBOUND, PEERS, SEQNO, SKEW, STATUS, SUBS, TOTALS, WINDOWS,
     is_any_missed,
 };
-use self::link_columns::{LINK, SITE_LOSSES, SITE_LOSSES_BY_SUBJECT, SITES};
+use self::link_columns::{LINK, LINK_DURABLE, LINK_EVENTS, SITE_LOSSES, SITE_LOSSES_BY_SUBJECT, SITES};
 use super::connect;
 use super::receivers::LonePeerAdvice;
 use crate::message::PeerRef;
@@ -148,9 +148,17 @@ fn text(what: &ShowReport, answer: &Value) -> String {
         ShowReport::Links if answer["link"].is_null() => {
             "this peer is no gateway: the key link names the servers of a cluster\n".to_owned()
         }
-        ShowReport::Links => format!("{first}\n{}", rows(SITES, answer)),
+        ShowReport::Links => format!("{first}{}\n{}", link_parts(&answer["link"]), rows(SITES, answer)),
         _ => first,
     }
+}
+
+/// Returns the tables of events and of durable messages of a link, each below an empty line. Events that may not cross
+/// have none.
+fn link_parts(link: &Value) -> String {
+    let parts = [("events", LINK_EVENTS, &link["events"]), ("durable messages", LINK_DURABLE, &link["durable"])];
+    let used = parts.into_iter().filter(|(_, _, part)| !part.is_null());
+    used.map(|(title, cells, part)| format!("\n{}", fields(title, cells, part))).collect()
 }
 
 /// Returns a peer's answer as the table of the report, or the first one of several.

@@ -274,7 +274,7 @@ impl HealthMonitor {
             Check::Open => "other hosts cannot reach this open peer any more".to_owned(),
             Check::Groups => "no peer of another group is heard on this LAN any more".to_owned(),
             Check::Mtu => "datagrams of all sizes arrive".to_owned(),
-            Check::Link => "the link is connected with the cluster".to_owned(),
+            Check::Link => "the link is connected with the cluster, and has no fault".to_owned(),
         }
     }
 

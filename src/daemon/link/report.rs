@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Time without a connection from which it counts as a problem of the peer's health.
+/// Time without a connection, or with a fault of the stream, from which it counts as a problem of the peer's health.
 const PROBLEM_TIME: Duration = Duration::from_secs(10);
 
 /// The report, which the thread of the link writes and the engine reads.
@@ -38,6 +38,8 @@ struct LinkReport {
     stream_faults: [Option<String>; 3],
     /// Time since which the state is the present one.
     state_since: Instant,
+    /// Time since which the stream has had a fault.
+    stream_fault_since: Option<Instant>,
 }
 
 impl SharedReport {
@@ -60,6 +62,7 @@ impl SharedReport {
             json: report,
             stream_faults: Default::default(),
             state_since: Clock::now().instant,
+            stream_fault_since: None,
         })))
     }
 
@@ -138,7 +141,9 @@ impl SharedReport {
     pub(super) fn set_stream_fault(&self, task: StreamTask, fault: Option<String>) {
         let report = &mut *self.lock();
         report.stream_faults[task as usize] = fault;
-        let fault = json!(report.stream_faults.iter().flatten().next());
+        let fault = report.stream_faults.iter().flatten().next();
+        report.stream_fault_since = fault.map(|_| report.stream_fault_since.unwrap_or(Clock::now().instant));
+        let fault = json!(fault);
         let shown = &mut report.json["durable"]["fault"];
         if *shown != fault {
             match fault.as_str() {
@@ -149,8 +154,8 @@ impl SharedReport {
         }
     }
 
-    /// Returns a sentence about what is wrong, if the link has not been connected for [`PROBLEM_TIME`], or has failed, or
-    /// if the name of the site is not its own.
+    /// Returns a sentence about what is wrong: the link has not been connected for [`PROBLEM_TIME`], or has failed; the
+    /// name of the site is not its own; or the stream has had a fault for [`PROBLEM_TIME`].
     pub(super) fn problem(&self, now: Instant) -> Option<String> {
         let report = self.lock();
         let text = |field: &str| report.json[field].as_str();
@@ -159,7 +164,7 @@ impl SharedReport {
         match (state, text("fault")) {
             ("connected", _) => {
                 let of_events = report.json["events"]["conflict"].as_str();
-                text("conflict").or(of_events).map(str::to_owned)
+                text("conflict").or(of_events).map(str::to_owned).or_else(|| report.stream_problem(now))
             }
             (_, fault) if lasts => Some(format!("the link is {state}: {}", fault.unwrap_or("no server answers"))),
             _ => None,
@@ -173,6 +178,15 @@ impl SharedReport {
 
     fn lock(&self) -> MutexGuard<'_, LinkReport> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LinkReport {
+    /// Returns the fault of the stream as a sentence, if it lasts.
+    fn stream_problem(&self, now: Instant) -> Option<String> {
+        let fault = self.json["durable"]["fault"].as_str()?;
+        let lasts = PROBLEM_TIME <= now.since(self.stream_fault_since?);
+        lasts.then(|| format!("durable messages: {fault}"))
     }
 }
 

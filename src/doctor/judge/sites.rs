@@ -76,6 +76,16 @@ fn check_link(link: &Value) -> Vec<CheckOutcome> {
         let effect = "a part of the messages may not cross";
         outcomes.push(CheckOutcome::warning(HostCheck::Sites, format!("the cluster refuses: {fault}"), effect, fix));
     }
+    let stream_fault = text(&link["durable"], "fault");
+    if !stream_fault.is_empty() {
+        let found = format!("durable messages: {stream_fault}");
+        let effect = match &link["durable"]["open"] {
+            Value::Bool(true) => "durable messages may not be stored, or not for as long as configured",
+            _ => "durable messages of this LAN wait in memory, and those of other sites at the cluster",
+        };
+        let fix = "see docs/links.md, 'Durable messages', and the log of the cluster".to_owned();
+        outcomes.push(CheckOutcome::warning(HostCheck::Sites, found, effect, fix));
+    }
     let conflict = text(link, "conflict");
     if !conflict.is_empty() {
         outcomes.push(CheckOutcome::warning(
@@ -90,55 +100,80 @@ fn check_link(link: &Value) -> Vec<CheckOutcome> {
 
 /// A counter of a link that should be 0.
 struct LinkCount {
-    field: &'static str,
+    /// Its place in the report.
+    pointer: &'static str,
     /// The counted messages, as a clause.
     property: &'static str,
     effect: &'static str,
     fix: &'static str,
 }
 
-const COUNTS: [LinkCount; 6] = [
+const COUNTS: [LinkCount; 10] = [
     LinkCount {
-        field: "unsent",
+        pointer: "/unsent",
         property: "were not exported: the cluster was too slow, away, or takes none of this size",
         effect: "other sites lack them, and report them as lost",
         fix: "look at the connection and the load of the cluster, and at its max_payload",
     },
     LinkCount {
-        field: "unread",
+        pointer: "/unread",
         property: "of the cluster were dropped: this LAN was too slow",
         effect: "those of other sites are lost",
         fix: "divide the subjects among several gateways, and look at: seqcast show clients",
     },
     LinkCount {
-        field: "unheard",
+        pointer: "/unheard",
         property: "of this LAN were dropped: the gateway was too slow",
         effect: "other sites lack them",
         fix: "divide the subjects among several gateways, or export fewer (key link-live)",
     },
     LinkCount {
-        field: "refused",
+        pointer: "/refused",
         property: "of the cluster were refused here: too large, or not permitted by the certificate of this host",
         effect: "those of other sites are lost",
         fix: "raise message-size, permit the subjects in the certificate, or import fewer (key link-import)",
     },
     LinkCount {
-        field: "invalid",
+        pointer: "/invalid",
         property: "of the cluster could not be read",
         effect: "they are not delivered",
         fix: "run the same version of seqcast at all sites, and permit the gateways alone on _SEQCAST.LINK.>",
     },
     LinkCount {
-        field: "excess_sites",
+        pointer: "/excess_sites",
         property: "came from sites beyond the limit of 256",
         effect: "they are not delivered",
         fix: "import from fewer sites (key link-import), or join them over several clusters",
+    },
+    LinkCount {
+        pointer: "/requests_dropped",
+        property: "that are requests or replies were dropped: there was no room, the reply subject is not allowed, or the cluster repeated a request",
+        effect: "the programs that sent these requests had no reply",
+        fix: "divide the subjects among several gateways; let programs await replies in their inboxes (_INBOX.)",
+    },
+    LinkCount {
+        pointer: "/events/too_large",
+        property: "with events were not relayed: too large for the cluster or for this LAN",
+        effect: "followers in another site lack these events",
+        fix: "raise the max_payload of the cluster, or message-size at the importing site",
+    },
+    LinkCount {
+        pointer: "/durable/unstored",
+        property: "on durable subjects were not stored: the spool was full, or the stream never takes them",
+        effect: "other sites lack them, and report them as lost",
+        fix: "raise link-spool-size, and look at the limits of the stream and at the max_payload of the cluster",
+    },
+    LinkCount {
+        pointer: "/durable/invalid",
+        property: "of the stream could not be read",
+        effect: "they are not delivered",
+        fix: "run the same version of seqcast at all sites, and see who else publishes on durable subjects",
     },
 ];
 
 impl LinkCount {
     fn check(&self, link: &Value) -> Option<CheckOutcome> {
-        let count = link[self.field].as_u64().filter(|count| 0 < *count)?;
+        let count = link.pointer(self.pointer)?.as_u64().filter(|count| 0 < *count)?;
         let found = format!("{count} messages {}", self.property);
         Some(CheckOutcome::warning(HostCheck::Sites, found, self.effect, self.fix.to_owned()))
     }

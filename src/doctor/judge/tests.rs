@@ -200,6 +200,13 @@ fn defects_of_the_link_are_named() {
         (json!({ "conflict": "another LAN is called plant1, too" }), "another LAN is called plant1"),
         (json!({ "unsent": 3 }), "3 messages were not exported"),
         (json!({ "unread": 4 }), "4 messages of the cluster were dropped"),
+        (json!({ "requests_dropped": 5 }), "5 messages that are requests or replies were dropped"),
+        (json!({ "events": { "too_large": 6 } }), "6 messages with events were not relayed"),
+        (json!({ "durable": { "unstored": 7 } }), "7 messages on durable subjects were not stored"),
+        (
+            json!({ "durable": { "open": false, "fault": "the stream is full" } }),
+            "durable messages: the stream is full",
+        ),
     ] {
         check("sites warning", found, gateway(fields, none()));
     }

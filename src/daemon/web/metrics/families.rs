@@ -1,8 +1,9 @@
-//! The metrics beside the counters of the peer: their names, kinds, meanings, and the report that each comes from.
+//! The metrics beside the counters of the peer and those of its link: their names, kinds, meanings, and the report that
+//! each comes from.
 
 use super::rules::{
-    CONSUMER, array, datagrams, excluded, findings, health, link_connected, listeners, missed, omitted, open,
-    peer_info, peers, queues, reasons, running, sites, up,
+    CONSUMER, array, datagrams, excluded, findings, health, listeners, missed, omitted, open, peer_info, peers, queues,
+    reasons, running, up,
 };
 use super::samples::{MetricKind, MetricSample, PEER_LABELS, rows, single};
 use serde_json::Value;
@@ -24,7 +25,7 @@ pub(super) struct MetricFamily {
 }
 
 /// Origin of the samples of a metric.
-enum SampleSource {
+pub(super) enum SampleSource {
     /// The number at this pointer, divided by the second number.
     Field(&'static str, u32),
     /// In each row of the array at the first pointer the number at the last one.
@@ -49,14 +50,20 @@ fn divisor_of(pointer: &str) -> u32 {
     if pointer.ends_with("_ms") { MILLIS } else { 1 }
 }
 
-const fn family(name: &'static str, kind: MetricKind, help: &'static str, source: SampleSource) -> MetricFamily {
+/// Makes a metric. `name` has neither prefix nor suffix, and `help` names the unit.
+pub(super) const fn family(
+    name: &'static str,
+    kind: MetricKind,
+    help: &'static str,
+    source: SampleSource,
+) -> MetricFamily {
     MetricFamily { name, kind, help, source }
 }
 
 const WINDOW: &[(&str, &str)] = &[("window", "/window")];
 const STREAM: &[(&str, &str)] = &[("stream", "/stream")];
 
-/// All metrics beside the counters of the peer.
+/// All metrics beside the counters of the peer and those of its link.
 pub(super) const FAMILIES: &[MetricFamily] = &[
     family("peer", Info, "Name, version, group and interface of this peer; the value is 1.", Rule(peer_info)),
     family(
@@ -92,50 +99,6 @@ pub(super) const FAMILIES: &[MetricFamily] = &[
         Gauge,
         "Receive buffer requested from the kernel, in bytes.",
         Field("/status/receive_buffer_wanted", 1),
-    ),
-    family("link_connected", Gauge, "1 if the link is connected with the cluster, 0 if not.", Rule(link_connected)),
-    family(
-        "link_shares",
-        Gauge,
-        "Shares of the subjects that this gateway carries, of 16.",
-        Field("/status/link/shares", 1),
-    ),
-    family("link_exported", Counter, "Messages for the cluster.", Field("/status/link/exported", 1)),
-    family(
-        "link_unsent",
-        Counter,
-        "Messages that were not exported: the cluster was too slow, away, or takes none of this size.",
-        Field("/status/link/unsent", 1),
-    ),
-    family(
-        "link_unread",
-        Counter,
-        "Messages of the cluster for which the LAN was too slow, or that its client dropped.",
-        Field("/status/link/unread", 1),
-    ),
-    family(
-        "link_unheard",
-        Counter,
-        "Messages of the LAN that the gateway was too slow to hear.",
-        Field("/status/link/unheard", 1),
-    ),
-    family(
-        "link_imported",
-        Counter,
-        "Messages of other sites that this gateway delivered to the LAN, by site.",
-        Rule(|overview| sites(overview, "/imported")),
-    ),
-    family(
-        "link_lost_min",
-        Counter,
-        "Messages of other sites that were lost on the way, by site: the lower bound.",
-        Rule(|overview| sites(overview, "/lost_min")),
-    ),
-    family(
-        "link_tails",
-        Counter,
-        "Times that the last gateway of another site died, so that further messages may be lost, by site.",
-        Rule(|overview| sites(overview, "/tails")),
     ),
     family(
         "listener_memory_bytes",

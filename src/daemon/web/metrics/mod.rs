@@ -1,10 +1,12 @@
 //! The reports of the peer as metrics, in the text formats of OpenMetrics 1.0 and of Prometheus.
 
 mod families;
+mod link_families;
 mod rules;
 mod samples;
 
 use families::FAMILIES;
+use link_families::LINK_FAMILIES;
 use samples::{MetricKind, MetricSample, single};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -43,7 +45,7 @@ pub(super) fn add_streams(overview: &mut Value, mut report: Value) {
 /// Returns the metrics of an overview of the reports, in OpenMetrics or in the older format.
 pub(super) fn render(overview: &Value, is_open_metrics: bool) -> String {
     let mut text = MetricsText { text: String::new(), is_open_metrics };
-    for family in FAMILIES {
+    for family in FAMILIES.iter().chain(LINK_FAMILIES) {
         text.family(family.name, family.kind, family.help, family.samples(overview));
     }
     // Every counter of `show counters`, under its own name.

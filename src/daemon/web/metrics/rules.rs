@@ -51,6 +51,19 @@ pub(super) fn link_connected(overview: &Value) -> Vec<MetricSample> {
     state.map(|state| sample(&[], u8::from(state == "connected"))).into_iter().collect()
 }
 
+/// Returns whether the stream for durable messages can be used; nothing without a link.
+pub(super) fn stream_open(overview: &Value) -> Vec<MetricSample> {
+    let is_open = overview["status"]["link"]["durable"]["open"].as_bool();
+    is_open.map(|is_open| sample(&[], u8::from(is_open))).into_iter().collect()
+}
+
+/// Returns whether that stream has a fault; nothing without a link.
+pub(super) fn stream_fault(overview: &Value) -> Vec<MetricSample> {
+    let durable = overview["status"]["link"]["durable"].as_object();
+    let has_fault = durable.map(|durable| durable.get("fault").is_some_and(Value::is_string));
+    has_fault.map(|has_fault| sample(&[], u8::from(has_fault))).into_iter().collect()
+}
+
 /// Returns a number of each other site.
 pub(super) fn sites(overview: &Value, value: &str) -> Vec<MetricSample> {
     rows(array(overview, "/status/link/sites"), &[("site", "/site")], value, 1)

@@ -104,6 +104,43 @@ fn metrics_have_the_values_of_the_reports() {
 }
 
 #[test]
+fn metrics_of_a_link_cover_its_parts() {
+    let mut overview = overview();
+    let durable = json!({
+        "stream": "SEQCAST", "open": true, "fault": "the stream stores no message: it is full", "waiting": 7, "stored": 90,
+        "discarded": 2, "position": null,
+    });
+    overview["status"]["link"] = json!({
+        "state": "connected", "shares": 9, "exported": 120, "requests_sent": 4, "no_responders": 1, "events": null,
+        "durable": durable, "sites": [{ "site": "hq", "imported": 60, "repeated": 3, "lost_min": 40, "tails": 0 }],
+    });
+    let text = render(&overview, true);
+    for (name, samples) in [
+        ("seqcast_link_connected", &["seqcast_link_connected 1"][..]),
+        ("seqcast_link_requests_sent_total", &["seqcast_link_requests_sent_total 4"]),
+        ("seqcast_link_no_responders_total", &["seqcast_link_no_responders_total 1"]),
+        ("seqcast_link_repeated_total", &["seqcast_link_repeated_total{site=\"hq\"} 3"]),
+        ("seqcast_link_events_exported_total", &[]),
+        ("seqcast_link_durable_open", &["seqcast_link_durable_open 1"]),
+        ("seqcast_link_durable_fault", &["seqcast_link_durable_fault 1"]),
+        ("seqcast_link_durable_waiting_messages", &["seqcast_link_durable_waiting_messages 7"]),
+        ("seqcast_link_durable_discarded_total", &["seqcast_link_durable_discarded_total 2"]),
+        ("seqcast_link_durable_position", &[]),
+    ] {
+        assert_samples(&text, name, samples);
+    }
+    let events = json!({ "servers": 2, "exported": 5, "imported": 6, "dropped": 1 });
+    let durable = json!({ "open": false, "fault": null, "position": 88 });
+    (overview["status"]["link"]["events"], overview["status"]["link"]["durable"]) = (events, durable);
+    let text = render(&overview, true);
+    assert_samples(&text, "seqcast_link_event_servers", &["seqcast_link_event_servers 2"]);
+    assert_samples(&text, "seqcast_link_events_imported_total", &["seqcast_link_events_imported_total 6"]);
+    assert_samples(&text, "seqcast_link_durable_open", &["seqcast_link_durable_open 0"]);
+    assert_samples(&text, "seqcast_link_durable_fault", &["seqcast_link_durable_fault 0"]);
+    assert_samples(&text, "seqcast_link_durable_position", &["seqcast_link_durable_position 88"]);
+}
+
+#[test]
 fn streams_and_consumers_keep_to_the_limit() {
     let stream = |number: usize| json!({ "stream": format!("s{number}"), "events": number, "bytes": 10 });
     let consumer = |number: usize| {
@@ -159,4 +196,6 @@ fn absent_reports_have_no_samples() {
     assert_samples(&text, "seqcast_running", &["seqcast_running 0"]);
     assert_samples(&text, "seqcast_peer_up", &[]);
     assert_samples(&text, "seqcast_history_bytes", &[]);
+    assert_samples(&text, "seqcast_link_connected", &[]);
+    assert_samples(&text, "seqcast_link_durable_fault", &[]);
 }

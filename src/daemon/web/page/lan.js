@@ -12,7 +12,8 @@ const ROWS_MAX = 200;
 /** Maximum number of lines in a plot of publishers: those with the most. */
 const LINES_MAX = 6;
 
-function makeVerdict() {
+/** Makes the sentence about a state; `judge` returns its class, sign, title and text. */
+export function makeVerdict(judge) {
   const [sign, title, text] = [make("span", { class: "sign", "aria-hidden": "true" }), make("strong"), make("p")];
   // Its title is announced when it changes; the numbers below it are not.
   const element = make(
@@ -22,7 +23,7 @@ function makeVerdict() {
     make("div", {}, make("div", { role: "status" }, title), text),
   );
   const update = (state) => {
-    const now = verdict(state);
+    const now = judge(state);
     element.className = `verdict ${now.state}`;
     setText(sign, now.sign);
     setText(title, now.title);
@@ -281,7 +282,7 @@ export function makeLan() {
     describe: (state) => `Now ${rate(state.last("in"))} received and ${rate(state.last("out"))} published a second.`,
   });
   const parts = {
-    verdict: makeVerdict(),
+    verdict: makeVerdict(verdict),
     tiles,
     picture: makePicture(),
     losses: makeLossTable(),

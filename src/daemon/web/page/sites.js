@@ -1,8 +1,8 @@
 // The view of the link to other sites, and of what was lost on the way from them.
 
-import { make, makeTable, setText } from "/dom.js";
-import { bounds, clockOf, count } from "/format.js";
-import { makeTiles } from "/lan.js";
+import { make, makeTable } from "/dom.js";
+import { bounds, bytes, clockOf, count } from "/format.js";
+import { makeTiles, makeVerdict } from "/lan.js";
 import { lowest } from "/state.js";
 
 /** Returns the link of the peer, or null if it is no gateway. */
@@ -15,29 +15,14 @@ function linkState(link) {
   if (!link) return { state: "idle", sign: "○", title: "This peer is no gateway", text: "" };
   if (link.conflict) return { state: "bad", sign: "✕", title: "The name of the site is in use", text: link.conflict };
   if (link.state === "connected") {
+    if (!link.fault && link.durable?.fault) {
+      return { state: "warn", sign: "!", title: "Durable messages have a fault", text: link.durable.fault };
+    }
     const text = link.fault ? `The cluster refuses: ${link.fault}` : `Servers: ${link.hubs.join(", ")}`;
     return { state: link.fault ? "warn" : "good", sign: link.fault ? "!" : "✓", title: "Connected", text };
   }
   const title = link.state === "failed" ? "The link has failed" : "Not connected with the cluster";
   return { state: "bad", sign: "✕", title, text: link.fault ?? `No server answers: ${link.hubs.join(", ")}` };
-}
-
-function makeLinkState() {
-  const [sign, title, text] = [make("span", { class: "sign", "aria-hidden": "true" }), make("strong"), make("p")];
-  const element = make(
-    "div",
-    { class: "verdict" },
-    sign,
-    make("div", {}, make("div", { role: "status" }, title), text),
-  );
-  const update = (state) => {
-    const now = linkState(linkOf(state));
-    element.className = `verdict ${now.state}`;
-    setText(sign, now.sign);
-    setText(title, now.title);
-    setText(text, now.text);
-  };
-  return { element, update };
 }
 
 function makeLinkTiles() {
@@ -51,6 +36,24 @@ function makeLinkTiles() {
     ["Not exported", field("unsent"), () => "cluster too slow or away"],
     ["Dropped on import", field("unread"), () => "LAN too slow"],
     ["Refused", field("refused"), () => "too large or not permitted"],
+  ]);
+}
+
+/** Makes the tiles of what passes beside live messages: requests, events and durable messages. */
+function makeFurtherTiles() {
+  const of = (part, name) => (state) => count(part(linkOf(state))?.[name]);
+  const [requests, events, durable] = [(link) => link, (link) => link?.events, (link) => link?.durable];
+  return makeTiles([
+    ["Requests sent", of(requests, "requests_sent"), () => "once for each other site"],
+    ["Requests delivered", of(requests, "requests_delivered"), () => "of other sites and clients"],
+    ["No responders", of(requests, "no_responders"), () => "answered with 503"],
+    ["Requests dropped", of(requests, "requests_dropped"), () => "no room, or a reply subject that is not allowed"],
+    ["Events exported", of(events, "exported")],
+    ["Events imported", of(events, "imported")],
+    ["Durable messages waiting", of(durable, "waiting"), (state) => bytes(durable(linkOf(state))?.waiting_bytes)],
+    ["Durable messages stored", of(durable, "stored"), (state) => durable(linkOf(state))?.stream ?? ""],
+    ["Durable messages imported", of(durable, "imported")],
+    ["Durable messages not stored", of(durable, "unstored"), () => "no room, or refused by the stream"],
   ]);
 }
 
@@ -101,18 +104,20 @@ export function makeSiteLossTable() {
 
 /** Makes the view. */
 export function makeSites() {
-  const [link, tiles, sites, losses] = [makeLinkState(), makeLinkTiles(), makeSiteTable(), makeSiteLossTable()];
+  const [link, tiles, further] = [makeVerdict((state) => linkState(linkOf(state))), makeLinkTiles(), makeFurtherTiles()];
+  const [sites, losses] = [makeSiteTable(), makeSiteLossTable()];
   const element = make(
     "div",
     {},
     make("h2", {}, "Sites"),
     link.element,
     tiles.element,
+    further.element,
     make("section", { class: "card" }, sites.element),
     losses.element,
   );
   const update = (state) => {
-    [link, tiles, losses].forEach((part) => part.update(state));
+    [link, tiles, further, losses].forEach((part) => part.update(state));
     sites.update(linkOf(state)?.sites ?? []);
   };
   return { title: "Sites", element, update };
