@@ -13,18 +13,18 @@ use std::ops::Range;
 use std::time::Duration;
 
 /// A hub with JetStream, whose files outlive it.
-struct Hub {
-    server: NatsServer,
+pub(super) struct Hub {
+    pub(super) server: NatsServer,
     files: Place,
 }
 
 impl Hub {
-    fn start() -> Hub {
+    pub(super) fn start() -> Hub {
         let files = Place::new();
         Hub { server: NatsServer::start(&["--jetstream", "--store_dir", &files.dir().display().to_string()]), files }
     }
 
-    fn address(&self) -> String {
+    pub(super) fn address(&self) -> String {
         format!("link={}", self.server.address())
     }
 
@@ -75,7 +75,7 @@ impl DurableSites {
     }
 }
 
-fn durable(gateway: &Gateway) -> Value {
+pub(super) fn durable(gateway: &Gateway) -> Value {
     gateway.link()["durable"].clone()
 }
 
@@ -86,7 +86,7 @@ fn publish(publisher: &Bus, numbers: Range<u64>) {
 }
 
 /// Returns the messages until this number has come, at most for a minute.
-fn receive(subscription: &Subscription, count: usize) -> Vec<Delivery> {
+pub(super) fn receive(subscription: &Subscription, count: usize) -> Vec<Delivery> {
     let end = now() + Duration::from_secs(60);
     let mut messages = Vec::new();
     while messages.len() < count && now() < end {
@@ -102,7 +102,7 @@ fn receive(subscription: &Subscription, count: usize) -> Vec<Delivery> {
 }
 
 /// Checks that the messages with these numbers came once, in the order of each subject.
-fn assert_whole(messages: &[Delivery], expected: Range<u64>) {
+pub(super) fn assert_whole(messages: &[Delivery], expected: Range<u64>) {
     assert_eq!(numbers(messages), expected.collect::<Vec<u64>>());
     for subject in 0..7 {
         let numbers = messages.iter().map(|message| payload(message).parse::<u64>().expect("a number"));

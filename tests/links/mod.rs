@@ -1,7 +1,9 @@
 //! Sites that a real nats-server joins: each is a LAN of its own on this host.
 
+mod bad_hub;
 mod durable;
 mod events;
+mod hub_proxy;
 mod repeats;
 mod requests;
 

@@ -21,7 +21,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A program that answers every request with its name. It ends when this is dropped.
-struct Responder {
+pub(super) struct Responder {
     ends: Arc<AtomicBool>,
     answered: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
@@ -43,7 +43,7 @@ impl Responder {
     }
 
     /// Starts a responder on the LAN of a gateway.
-    fn plain(gateway: &Gateway, pattern: &str, name: &'static str) -> Responder {
+    pub(super) fn plain(gateway: &Gateway, pattern: &str, name: &'static str) -> Responder {
         let bus = gateway.attach();
         let subscription = subscribe(&bus, pattern);
         Responder::start(bus, subscription, name)
@@ -58,7 +58,7 @@ impl Responder {
         Responder::start(bus, subscription, name)
     }
 
-    fn answered(&self) -> u64 {
+    pub(super) fn answered(&self) -> u64 {
         self.answered.load(Ordering::Relaxed)
     }
 }
@@ -77,7 +77,7 @@ fn ask(bus: &Bus, subject: &str) -> Result<Bytes, RequestError> {
 }
 
 /// Sends requests until one is answered; the interest of a site takes a moment to reach the others.
-fn ask_until_answered(bus: &Bus, subject: &str) -> Bytes {
+pub(super) fn ask_until_answered(bus: &Bus, subject: &str) -> Bytes {
     let mut answer = Bytes::new();
     wait_until("a responder is known", || match ask(bus, subject) {
         Ok(reply) => {
