@@ -24,6 +24,8 @@ pub const ORIGIN_HEADER: &str = "Seqcast-Origin";
 /// Maximum length of the value in bytes. The longest one that a gateway writes has 290.
 pub const ENVELOPE_BYTES_MAX: usize = 512;
 
+/// First capacity of a value in bytes, which most values fit.
+const VALUE_BYTES: usize = 160;
 /// Word instead of the offset if the publisher's numbers may include messages that are not exported.
 const SPARSE: &str = "sparse";
 
@@ -107,18 +109,21 @@ impl LinkEnvelope {
     pub fn to_value(&self) -> String {
         let LinkEnvelope { site, share, number, publisher, point } = self;
         let StreamPoint { gateway, first_number, ordinal, position } = point;
-        let mut value = format!("{site} {gateway} {share} {number} {first_number} {ordinal} {}", publisher.epoch);
+        let mut value = String::with_capacity(VALUE_BYTES);
+        let publisher_epoch = publisher.epoch;
+        write!(value, "{site} {gateway} {share} {number} {first_number} {ordinal} {publisher_epoch}")
+            .expect("a string takes everything");
         push(&mut value, publisher.name.as_ref());
-        push(&mut value, position.seq.map(seq_word));
+        push(&mut value, position.seq.map(SeqWord));
         match position.is_sparse {
             true => push(&mut value, Some(SPARSE)),
             false => push(&mut value, position.offset),
         }
-        push(&mut value, position.numbered_from.map(frame_word));
+        push(&mut value, position.numbered_from.map(FrameWord));
         if let Some(before) = position.before {
-            push(&mut value, Some(seq_word(before.seq)));
+            push(&mut value, Some(SeqWord(before.seq)));
             push(&mut value, before.offset);
-            push(&mut value, before.numbered_from.map(frame_word));
+            push(&mut value, before.numbered_from.map(FrameWord));
         }
         value
     }
@@ -221,14 +226,32 @@ fn push(value: &mut String, word: Option<impl Display>) {
     }
 }
 
+/// The 16 hexadecimal digits of a number.
+struct SeqWord(Seq);
+
+impl Display for SeqWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0.raw())
+    }
+}
+
+/// The hexadecimal digits of a frame.
+struct FrameWord(Frame);
+
+impl Display for FrameWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}", self.0.number())
+    }
+}
+
 /// Returns the 16 hexadecimal digits of a number.
 pub(super) fn seq_word(seq: Seq) -> String {
-    format!("{:016x}", seq.raw())
+    SeqWord(seq).to_string()
 }
 
 /// Returns the hexadecimal digits of a frame.
 pub(super) fn frame_word(frame: Frame) -> String {
-    format!("{:x}", frame.number())
+    FrameWord(frame).to_string()
 }
 
 /// The word of the offset.

@@ -48,6 +48,6 @@ impl UnsentMessages {
 }
 
 /// Returns whether a message for the cluster is an exported one, and not one of the gateways' own.
-pub(super) fn is_export(message: &Message) -> bool {
+fn is_export(message: &Message) -> bool {
     LinkEnvelope::is_in(&message.headers)
 }

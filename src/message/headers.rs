@@ -37,6 +37,9 @@ impl fmt::Display for HeaderError {
 
 impl std::error::Error for HeaderError {}
 
+/// First capacity of a block in bytes: most blocks fit, so they do not grow while they are built.
+const BLOCK_BYTES: usize = 256;
+
 impl Headers {
     /// Creates empty headers.
     pub const fn new() -> Headers {
@@ -56,12 +59,16 @@ impl Headers {
             if value.contains(['\r', '\n']) {
                 return Err(HeaderError::Value(key.to_owned()));
             }
+            if block.is_empty() {
+                block.reserve(BLOCK_BYTES);
+            }
             block.extend_from_slice(key.as_bytes());
             block.extend_from_slice(b": ");
             block.extend_from_slice(value.as_bytes());
             block.extend_from_slice(b"\r\n");
         }
-        Ok(Headers(block.into()))
+        // The rest of the capacity is returned: blocks may wait in queues that count their length.
+        Ok(Headers(block.into_boxed_slice().into()))
     }
 
     /// Creates headers from a received block. [`Headers::iter`] skips the lines that are invalid.

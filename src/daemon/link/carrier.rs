@@ -329,9 +329,10 @@ impl LinkCarrier {
     async fn send_waiting_to_hub(&self, hub: &Hub) {
         while let Some(message) = self.next_for_hub() {
             let bytes = message.body_bytes();
-            if let Err(error) = hub.publish(message.clone()).await {
+            let Message { subject, reply, headers, payload, .. } = message;
+            if let Err(error) = hub.publish(&subject, reply, &headers, payload).await {
                 tracing::debug!(%error, bytes, "the cluster takes no message");
-                self.gateway.borrow_mut().on_unsent(&message);
+                self.gateway.borrow_mut().on_unsent(&headers);
                 if error.kind() == PublishErrorKind::MaxPayloadExceeded {
                     let limit = hub.client.server_info().max_payload;
                     self.on_fault(format!("the cluster takes no message of more than {limit} bytes (max_payload)"));

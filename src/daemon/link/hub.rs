@@ -3,6 +3,7 @@
 use super::credentials::LinkCredentials;
 use super::hub_tls::CertificateRefusal;
 use crate::config::HubAddress;
+use crate::link::envelope::ORIGIN_HEADER;
 use crate::link::site_name::SiteName;
 use crate::link::system_messages::{
     BYE_PREFIX, CALL_PREFIX, INTEREST_PREFIX, MANIFEST_PREFIX, REPLY_PREFIX, REQUEST_PREFIX,
@@ -10,7 +11,8 @@ use crate::link::system_messages::{
 use crate::message::{Epoch, Headers, Message};
 use crate::subject::{Pattern, Subject};
 use async_nats::connection::State;
-use async_nats::{Client, ConnectOptions, Event, HeaderMap, Subscriber};
+use async_nats::{Client, ConnectOptions, Event, HeaderMap, HeaderName, Subscriber};
+use bytes::Bytes;
 use rustls::ClientConfig;
 use std::time::Duration;
 use tokio::sync::mpsc::{Receiver, channel};
@@ -129,25 +131,39 @@ impl Hub {
     ///
     /// # Errors
     /// The message is too large for the cluster, or the client has ended.
-    pub(super) async fn publish(&self, message: Message) -> Result<(), async_nats::PublishError> {
-        let subject = String::from_utf8_lossy(message.subject.as_bytes()).into_owned();
-        let reply = message.reply.map(|reply| reply.to_string());
-        if message.headers.is_empty() && reply.is_none() {
-            return self.client.publish(subject, message.payload).await;
+    pub(super) async fn publish(
+        &self,
+        subject: &Subject,
+        reply: Option<Subject>,
+        headers: &Headers,
+        payload: Bytes,
+    ) -> Result<(), async_nats::PublishError> {
+        let subject = hub_subject(subject);
+        if headers.is_empty() && reply.is_none() {
+            return self.client.publish(subject, payload).await;
         }
-        let headers = header_map(&message.headers);
-        match reply {
-            Some(reply) => self.client.publish_with_reply_and_headers(subject, reply, headers, message.payload).await,
-            None => self.client.publish_with_headers(subject, headers, message.payload).await,
+        let headers = header_map(headers);
+        match reply.as_ref().map(hub_subject) {
+            Some(reply) => self.client.publish_with_reply_and_headers(subject, reply, headers, payload).await,
+            None => self.client.publish_with_headers(subject, headers, payload).await,
         }
     }
+}
+
+/// Returns a subject as one of the cluster.
+pub(super) fn hub_subject(subject: &Subject) -> async_nats::Subject {
+    async_nats::Subject::from(&*String::from_utf8_lossy(subject.as_bytes()))
 }
 
 /// Returns header fields as those of a message for the cluster.
 pub(super) fn header_map(headers: &Headers) -> HeaderMap {
     let mut map = HeaderMap::new();
     for (key, value) in headers.iter() {
-        map.append(key, value);
+        match key {
+            // Each exported message has it. A name that is a constant needs no memory.
+            ORIGIN_HEADER => map.append(HeaderName::from_static(ORIGIN_HEADER), value),
+            _ => map.append(key, value),
+        }
     }
     map
 }

@@ -33,8 +33,8 @@ use super::site_name::SiteName;
 use super::system_messages::{
     ANNOUNCE_SUBJECT, BYE_PREFIX, LOSS_SUBJECT, MANIFEST_PREFIX, REQUEST_PREFIX, RequestText, system_subject,
 };
-use super::unsent_messages::{UnsentMessages, is_export};
-use crate::message::{Delivery, Epoch, Message};
+use super::unsent_messages::UnsentMessages;
+use crate::message::{Delivery, Epoch, Headers, Message};
 use crate::time::Instant;
 use requests::LanGateways;
 use std::collections::{BTreeMap, VecDeque};
@@ -317,9 +317,9 @@ impl Gateway {
         self.counts.unheard += count;
     }
 
-    /// Counts a message that the cluster did not take, if it was an exported one.
-    pub fn on_unsent(&mut self, message: &Message) {
-        self.counts.unsent += u64::from(is_export(message));
+    /// Counts a message with these header fields that the cluster did not take, if it was an exported one.
+    pub fn on_unsent(&mut self, headers: &Headers) {
+        self.counts.unsent += u64::from(LinkEnvelope::is_in(headers));
     }
 
     /// Announces to the other gateways and to other sites that this one ends. What came from the cluster is delivered

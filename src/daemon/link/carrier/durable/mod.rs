@@ -12,7 +12,7 @@ use self::position::{PositionError, PositionStore, StoredPosition};
 use self::stream::{HubStreamFault, StreamFacts};
 use super::LinkCarrier;
 use crate::clock::Clock;
-use crate::daemon::link::hub::{header_map, received_message};
+use crate::daemon::link::hub::{header_map, hub_subject, received_message};
 use crate::daemon::link::report::StreamTask;
 use crate::link::durable::{SpoolTicket, StoreOutcome};
 use crate::link::site_name::SiteName;
@@ -187,7 +187,7 @@ impl LinkCarrier {
     /// Sends the next message that waits. Returns whether there was one.
     async fn send_to_stream(&self, context: &Context, answers: &FuturesUnordered<AwaitedAnswer>) -> bool {
         let Some((ticket, message)) = self.next_to_store() else { return false };
-        let subject = String::from_utf8_lossy(message.subject.as_bytes()).into_owned();
+        let subject = hub_subject(&message.subject);
         let publish = PublishMessage::build()
             .headers(header_map(&message.headers))
             .payload(message.payload)
