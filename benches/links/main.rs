@@ -46,7 +46,7 @@ fn now() -> Instant {
     Clock::now().instant
 }
 
-/// What a run of this program does.
+/// Parts of a run of this program, and their sizes.
 struct Job {
     parts: Vec<String>,
     messages: Option<u64>,

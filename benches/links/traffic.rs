@@ -17,7 +17,7 @@ use seqcast::time::Instant;
 use std::fmt::Display;
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
@@ -127,11 +127,11 @@ pub fn between_programs(from: &Site, to: &Site, load: Load) -> Outcome<Received>
 fn run(
     load: Load,
     send: impl FnOnce(&Progress) -> Outcome<()> + Send,
-    receive: impl FnOnce(&Progress, Sender<()>) -> Outcome<Received> + Send,
+    receive: impl FnOnce(&Progress, SyncSender<()>) -> Outcome<Received> + Send,
 ) -> Outcome<Received> {
     let progress = Progress { load, begun: now(), received: AtomicU64::new(0) };
     let progress = &progress;
-    let (ready, is_ready) = channel();
+    let (ready, is_ready) = sync_channel(1);
     thread::scope(|scope| {
         let receiver = scope.spawn(move || receive(progress, ready));
         // An error of the receiver comes below.
@@ -192,7 +192,7 @@ async fn send_by_client(address: String, progress: &Progress) -> Outcome<()> {
     client.flush().await.map_err(text)
 }
 
-async fn receive_by_client(address: String, progress: &Progress, ready: Sender<()>) -> Outcome<Received> {
+async fn receive_by_client(address: String, progress: &Progress, ready: SyncSender<()>) -> Outcome<Received> {
     let client = connect(&address).await?;
     let subject = subject_of_clients(progress.load.mode);
     let mut received = Received::default();
@@ -270,7 +270,7 @@ fn send_by_program(program: &Bus, progress: &Progress) -> Outcome<()> {
     Ok(())
 }
 
-fn receive_by_program(program: &Bus, progress: &Progress, ready: Sender<()>) -> Outcome<Received> {
+fn receive_by_program(program: &Bus, progress: &Progress, ready: SyncSender<()>) -> Outcome<Received> {
     let pattern = Pattern::from(subject_of_programs(progress.load.mode));
     let subscription = program.subscribe(pattern).map_err(text)?;
     ready.send(()).map_err(text)?;

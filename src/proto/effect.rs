@@ -226,7 +226,8 @@ pub enum Effect {
     },
     /// Deliver messages of one subject to clients.
     Deliver {
-        /// Every matching subscription; at least one.
+        /// Every matching subscription. None if members of queue groups at another peer get the messages, which have
+        /// header fields: this peer may have to recognize them if they come again.
         to: Targets,
         /// The messages; at least one.
         deliveries: Deliveries,

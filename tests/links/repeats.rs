@@ -2,10 +2,11 @@
 
 use super::{Gateway, all_messages, payload, subscribe};
 use crate::support::command::Place;
-use crate::support::wait::wait_until;
-use seqcast::bus::Bus;
+use crate::support::wait::{let_time_pass, wait_until};
+use seqcast::bus::{Bus, SubscribeOptions};
 use seqcast::message::{Headers, Message};
 use std::ops::Range;
+use std::time::Duration;
 
 /// Publishes messages of a publisher in another site as a gateway does.
 fn import(gateway: &Bus, number: u64, numbers: Range<u64>) {
@@ -19,16 +20,46 @@ fn import(gateway: &Bus, number: u64, numbers: Range<u64>) {
     }
 }
 
+fn wait_until_acquainted(peers: &[Gateway]) {
+    wait_until("the peers know each other", || {
+        let known = |peer: &Gateway| peer.place.show("peers")["rows"].as_array().map_or(0, Vec::len);
+        peers.iter().all(|peer| known(peer) + 1 == peers.len())
+    });
+}
+
+#[test]
+fn groups_get_messages_of_two_gateways_once() {
+    let port = Place::new().port();
+    let peers = [1, 2, 3].map(|number| Gateway::start(&format!("G{number}.test"), port, &[]));
+    wait_until_acquainted(&peers);
+    let programs = peers.each_ref().map(Gateway::attach);
+    let options = SubscribeOptions { queue: Some("workers".parse().expect("a name")), ..SubscribeOptions::default() };
+    let members = programs
+        .each_ref()
+        .map(|program| program.subscribe_with(["plant.>".parse().expect("a pattern")], &options).expect("subscribed"));
+    // A peer knows the members at other peers a moment later.
+    let_time_pass(Duration::from_secs(1), "the peers announce their members");
+    for number in [1, 2] {
+        import(&programs[number as usize - 1], number, 1..60);
+        let mut numbers: Vec<u64> = Vec::new();
+        for member in &members {
+            numbers.extend(all_messages(member).iter().map(|delivery| {
+                payload(delivery).split(' ').next().and_then(|seq| seq.parse::<u64>().ok()).expect("a number")
+            }));
+        }
+        numbers.sort_unstable();
+        let expected: Vec<u64> = if number == 1 { (1..60).collect() } else { Vec::new() };
+        assert_eq!(numbers, expected, "of gateway {number}");
+    }
+}
+
 #[test]
 fn messages_of_two_gateways_are_delivered_once() {
     let port = Place::new().port();
     let peers = [1, 2, 3].map(|number| Gateway::start(&format!("G{number}.test"), port, &[]));
     let programs = [0, 1, 2].map(|peer| peers[peer].attach());
     let subscriptions = programs.each_ref().map(|program| subscribe(program, "plant.>"));
-    wait_until("the peers know each other", || {
-        let known = |peer: &Gateway| peer.place.show("peers")["rows"].as_array().map_or(0, Vec::len);
-        peers.iter().all(|peer| known(peer) == 2)
-    });
+    wait_until_acquainted(&peers);
     import(&programs[0], 1, 1..5);
     let first: Vec<Vec<String>> =
         subscriptions.iter().map(|subscription| all_messages(subscription).iter().map(payload).collect()).collect();

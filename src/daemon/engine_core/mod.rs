@@ -366,7 +366,9 @@ impl EngineCore {
                 Effect::Multicast(bytes) => self.send(None, bytes),
                 Effect::Unicast { to, bytes } => self.send(Some(to), bytes),
                 Effect::Deliver { to, deliveries } => {
-                    self.subject_losses.on_deliver(&deliveries);
+                    if !to.is_empty() {
+                        self.subject_losses.on_deliver(&deliveries);
+                    }
                     self.clients.deliver(now, &to, deliveries);
                 }
                 Effect::Report { to, loss } => {

@@ -63,7 +63,7 @@ pub(super) struct DurableAnnouncement {
     unstored_ms: u64,
     /// Whether it sends messages of shares that others carry.
     draining: bool,
-    /// Place in the stream up to which it knows everything delivered.
+    /// Place in the stream up to which everything was delivered some time ago, as far as it knows.
     position: u64,
 }
 
@@ -120,8 +120,11 @@ pub struct DurableGateway {
     reads_from: Option<Instant>,
     /// Other gateways that send messages from before this one listened, in shares that they do not carry any more.
     draining: BTreeMap<Epoch, DrainingGateway>,
-    /// The highest position that is known: of this gateway when it read the stream last, or announced by another one.
+    /// The highest position that this gateway has reached, or that another one has announced.
     known_position: u64,
+    /// The highest position that is known to be stored. It is some time behind: what was delivered before it is on the
+    /// LAN by now.
+    stored_position: u64,
     counts: DurableCounts,
 }
 
@@ -146,6 +149,7 @@ impl DurableGateway {
             reads_from: None,
             draining: BTreeMap::new(),
             known_position: 0,
+            stored_position: 0,
             counts: DurableCounts::default(),
         }
     }
@@ -196,7 +200,7 @@ impl DurableGateway {
     pub fn start_reading(&mut self, stored: u64, last: u64) -> u64 {
         let mut position = stored.max(self.known_position);
         if last < position {
-            (position, self.known_position) = (0, 0);
+            (position, self.known_position, self.stored_position) = (0, 0, 0);
             self.import.on_position(u64::MAX);
         }
         self.import.start(position);
@@ -226,6 +230,7 @@ impl DurableGateway {
 
     /// Notes that the cluster has stored this position.
     pub fn on_position(&mut self, position: u64) {
+        self.stored_position = self.stored_position.max(position);
         self.import.on_position(position);
     }
 
@@ -325,7 +330,7 @@ impl DurableGateway {
             listening_ms: now.since(self.started).as_millis() as u64,
             unstored_ms: oldest.map_or(0, |oldest| now.since(oldest).as_millis() as u64),
             draining: self.spool.is_draining(),
-            position: self.import.position().unwrap_or(0).max(self.known_position),
+            position: self.stored_position,
         }
     }
 
@@ -348,7 +353,7 @@ impl DurableGateway {
         }
         if 0 < position {
             self.known_position = self.known_position.max(position);
-            self.import.on_position(position);
+            self.on_position(position);
         }
         let heard_from = before(now, listening_ms) + RETAIN_TIME;
         let stored_to = before(now, unstored_ms.saturating_add(RETAIN_TIME.as_millis() as u64));

@@ -4,7 +4,11 @@
 //! importer holds these back until it comes. What does not come in time is reported as lost.
 //!
 //! The *position* is the place in the stream up to which everything is delivered. It is stored at the cluster, and another
-//! gateway continues there. What was delivered behind it, that gateway has seen on the LAN.
+//! gateway continues there. What it has seen on the LAN behind the position it delivers again: the LAN may have lost it
+//! for others, and the gateway that could have repeated it is gone. Peers drop what they have ([`RepeatFilter`]), except
+//! for messages of clients, which have no numbers.
+//!
+//! [`RepeatFilter`]: crate::link::repeat_filter::RepeatFilter
 
 use super::stored::{DurableOrigin, StoredMessage};
 use crate::link::envelope::LinkEnvelope;
@@ -35,6 +39,11 @@ const STREAMS_MAX: usize = 262_144;
 /// Maximum number of places behind the position whose messages were delivered. Messages beyond it may be delivered twice
 /// when another gateway continues.
 const DELIVERED_MAX: usize = 1 << 20;
+/// Time for which the first message that is read of a stream, and that was not heard on the LAN, may be one that the
+/// stream keeps twice. Then later ones were delivered before it, and what seems to be missing is not certain to be lost.
+const DOUBT_TIME: Duration = Duration::from_secs(600);
+/// Maximum number of such streams. Beyond it losses of one of them may be reported that did not take place.
+const DOUBTED_MAX: usize = 262_144;
 /// Time by which deliveries may be ahead of the permitted rate.
 const BURST_TIME: Duration = Duration::from_millis(20);
 
@@ -61,6 +70,13 @@ struct Unconfirmed {
     stream: Option<(LinkStreamKey, StreamPoint)>,
 }
 
+/// Gateway that has delivered a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Deliverer {
+    Own,
+    Other,
+}
+
 /// Place of a message in its stream, compared with the last one.
 enum Place {
     /// It was delivered or reported.
@@ -81,12 +97,14 @@ pub(super) struct StoredImport {
     read_to: Option<u64>,
     /// Places that were read and whose messages the LAN has not taken.
     open: BTreeSet<u64>,
-    /// Places behind the position whose messages this gateway or another one has delivered.
-    delivered: BTreeSet<u64>,
+    /// Places behind the position whose messages were delivered.
+    delivered: BTreeMap<u64, Deliverer>,
     /// The first number that was read of each share of a gateway.
     contacts: LruCache<(Epoch, u8), u64>,
     /// The last point of each stream that was delivered.
     last: LruCache<LinkStreamKey, StreamPoint>,
+    /// Streams whose last point may be an old one, and the time until which that is so.
+    doubted: BTreeMap<LinkStreamKey, Instant>,
     /// The last point of each stream with messages that wait for the LAN.
     ready_to: BTreeMap<LinkStreamKey, StreamPoint>,
     held: BTreeMap<LinkStreamKey, VecDeque<HeldMessage>>,
@@ -112,9 +130,10 @@ impl StoredImport {
             bytes_per_second,
             read_to: None,
             open: BTreeSet::new(),
-            delivered: BTreeSet::new(),
+            delivered: BTreeMap::new(),
             contacts: LruCache::new(CONTACTS_MAX),
             last: LruCache::unbounded(),
+            doubted: BTreeMap::new(),
             ready_to: BTreeMap::new(),
             held: BTreeMap::new(),
             held_bytes: 0,
@@ -166,8 +185,9 @@ impl StoredImport {
 
     /// Notes that another gateway has delivered the message at this place.
     pub(super) fn on_heard(&mut self, sequence: u64, key: Option<LinkStreamKey>, point: Option<StreamPoint>) {
-        self.note_delivered(sequence);
+        self.note_delivered(sequence, Deliverer::Other);
         if let Some((key, point)) = key.zip(point) {
+            self.doubted.remove(&key);
             self.advance(key, point);
         }
     }
@@ -184,25 +204,32 @@ impl StoredImport {
             return;
         }
         stored.origin.iter().for_each(|origin| self.note_contact(origin));
-        let was_delivered = self.delivered.remove(&sequence);
-        match stored.origin.clone() {
-            Some(origin) if origin.envelope.site == self.own => {}
-            Some(origin) if was_delivered => {
+        let deliverer = self.delivered.remove(&sequence);
+        match (stored.origin.clone(), deliverer) {
+            (Some(origin), _) if origin.envelope.site == self.own => {}
+            (Some(origin), Some(deliverer)) => {
                 let key = key_of(&origin, &stored.message.subject);
                 self.advance(key.clone(), origin.envelope.point);
-                self.release(&key);
+                if deliverer == Deliverer::Other && origin.envelope.point.position.seq.is_some() {
+                    self.open.insert(sequence);
+                    self.push_ready(StoredDelivery { stored, loss: None });
+                }
+                self.release(now, &key);
             }
-            Some(origin) => self.on_origin(now, origin, stored),
-            None if was_delivered => {}
-            None => {
+            (Some(origin), None) => self.on_origin(now, origin, stored),
+            (None, Some(_)) => {}
+            (None, None) => {
                 self.open.insert(sequence);
                 self.push_ready(StoredDelivery { stored, loss: None });
             }
         }
     }
 
-    fn note_delivered(&mut self, sequence: u64) {
-        self.delivered.insert(sequence);
+    fn note_delivered(&mut self, sequence: u64, deliverer: Deliverer) {
+        let known = self.delivered.entry(sequence).or_insert(deliverer);
+        if deliverer == Deliverer::Own {
+            *known = Deliverer::Own;
+        }
         if DELIVERED_MAX < self.delivered.len() {
             self.delivered.pop_first();
         }
@@ -217,8 +244,8 @@ impl StoredImport {
         match place {
             Place::Covered => self.repeated += 1,
             Place::Next(missing) => {
-                self.deliver(key.clone(), origin, stored, missing);
-                self.release(&key);
+                self.deliver(now, key.clone(), origin, stored, missing);
+                self.release(now, &key);
             }
             Place::Early => {
                 self.held_bytes += stored.bytes();
@@ -267,7 +294,7 @@ impl StoredImport {
     }
 
     /// Delivers the messages that waited for the last one.
-    fn release(&mut self, key: &LinkStreamKey) {
+    fn release(&mut self, now: Instant, key: &LinkStreamKey) {
         while let Some(first) = self.held.get(key).and_then(VecDeque::front) {
             let origin = first.origin.clone();
             let place = self.place(key, &origin);
@@ -276,7 +303,7 @@ impl StoredImport {
             }
             let Some(stored) = self.pop_held(key) else { return };
             match place {
-                Place::Next(missing) => self.deliver(key.clone(), origin, stored, missing),
+                Place::Next(missing) => self.deliver(now, key.clone(), origin, stored, missing),
                 _ => {
                     self.repeated += 1;
                     self.open.remove(&stored.sequence);
@@ -306,9 +333,9 @@ impl StoredImport {
             };
             let missing = self.missing_before(&key, &origin);
             if let Some(stored) = self.pop_held(&key) {
-                self.deliver(key.clone(), origin, stored, missing);
+                self.deliver(now, key.clone(), origin, stored, missing);
             }
-            self.release(&key);
+            self.release(now, &key);
         }
     }
 
@@ -319,10 +346,31 @@ impl StoredImport {
         held.into_iter().chain(paid).min()
     }
 
-    fn deliver(&mut self, key: LinkStreamKey, origin: DurableOrigin, stored: StoredMessage, missing: Option<Count>) {
+    fn deliver(
+        &mut self,
+        now: Instant,
+        key: LinkStreamKey,
+        origin: DurableOrigin,
+        stored: StoredMessage,
+        missing: Option<Count>,
+    ) {
         let subject = stored.message.subject.clone();
-        self.ready_to.insert(key, origin.envelope.point);
+        let is_known = self.last_point(&key).is_some();
+        if !is_known && origin.lost < origin.envelope.point.ordinal - 1 {
+            if DOUBTED_MAX <= self.doubted.len() {
+                self.doubted.pop_first();
+            }
+            self.doubted.insert(key.clone(), now + DOUBT_TIME);
+        }
+        // Another gateway may have delivered them before this one heard of the stream, unless their LAN has lost them.
+        let is_doubted = self.doubted.get(&key).is_some_and(|until| now < *until);
+        let doubt = |missing: Count| match is_doubted && origin.lost < missing.min() {
+            true => Count::from_bounds(0, missing.max()),
+            false => missing,
+        };
+        let missing = missing.map(doubt);
         let missing = missing.filter(|missing| 0 < missing.max());
+        self.ready_to.insert(key, origin.envelope.point);
         let loss = missing.map(|count| SiteLoss { origin: origin.envelope, subject, count, follows: true });
         self.push_ready(StoredDelivery { stored, loss });
     }
@@ -357,7 +405,7 @@ impl StoredImport {
     fn confirm(&mut self) {
         let Some(Unconfirmed { sequence, stream }) = self.unconfirmed.take() else { return };
         self.open.remove(&sequence);
-        self.note_delivered(sequence);
+        self.note_delivered(sequence, Deliverer::Own);
         if let Some((key, point)) = stream {
             if self.ready_to.get(&key).is_some_and(|last| last.is_covered_by(&point)) {
                 self.ready_to.remove(&key);
@@ -382,4 +430,106 @@ impl StoredImport {
 /// Returns the stream of a durable message.
 pub(super) fn key_of(origin: &DurableOrigin, subject: &Subject) -> LinkStreamKey {
     LinkStreamKey { publisher: origin.envelope.publisher.epoch, subject: subject.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::durable::{DURABLE_HEADER, STORED_HEADER};
+    use crate::link::envelope::RemotePublisher;
+    use crate::link::position::PublisherPosition;
+    use crate::link::shares::share_of;
+    use crate::message::{Headers, Message};
+    use crate::seqno::{Frame, Seq};
+    use crate::subject::Pattern;
+
+    const SUBJECT: &str = "orders.1";
+
+    fn at(secs: u64) -> Instant {
+        Instant::ZERO + Duration::from_secs(secs)
+    }
+
+    fn seq(number: u64) -> Seq {
+        Seq::from_parts(Frame::new(7).unwrap(), number).unwrap()
+    }
+
+    /// Returns the envelope of the message with this number, which is also its ordinal.
+    fn envelope(number: u64) -> LinkEnvelope {
+        let subject: Subject = SUBJECT.parse().unwrap();
+        let position = PublisherPosition { seq: Some(seq(number)), ..PublisherPosition::default() };
+        LinkEnvelope {
+            site: "plant1".parse().unwrap(),
+            share: share_of(&subject),
+            number,
+            publisher: RemotePublisher { epoch: Epoch::new(1).unwrap(), name: None },
+            point: StreamPoint { gateway: Epoch::new(100).unwrap(), first_number: 1, ordinal: number, position },
+        }
+    }
+
+    fn import() -> StoredImport {
+        let imports = [SUBJECT.parse::<Pattern>().unwrap()].into_iter().collect();
+        let mut import = StoredImport::new("hq".parse().unwrap(), imports, u64::MAX);
+        import.start(100);
+        import
+    }
+
+    fn read(import: &mut StoredImport, now: Instant, place: u64, number: u64) {
+        let headers = envelope(number).add_to(&Headers::from_pairs([(DURABLE_HEADER, "0")]).unwrap()).unwrap();
+        let message = Message { headers, ..Message::new(SUBJECT.parse().unwrap(), number.to_string()) };
+        import.on_stored(now, place, StoredMessage::read(place, message));
+    }
+
+    fn hear(import: &mut StoredImport, place: u64, number: u64) {
+        let key = LinkStreamKey { publisher: Epoch::new(1).unwrap(), subject: SUBJECT.parse().unwrap() };
+        import.on_heard(place, Some(key), Some(envelope(number).point));
+    }
+
+    /// Returns the numbers of the messages for the LAN, with the losses before them.
+    fn delivered(import: &mut StoredImport, now: Instant) -> Vec<(String, Option<Count>)> {
+        import.on_tick(now);
+        let deliveries = std::iter::from_fn(|| import.poll(now));
+        let texts = deliveries.map(|delivery| {
+            let number = String::from_utf8_lossy(&delivery.stored.message.payload).into_owned();
+            assert!(delivery.stored.to_delivery("S").unwrap().headers.iter().any(|(key, _)| key == STORED_HEADER));
+            (number, delivery.loss.map(|loss| loss.count))
+        });
+        texts.collect()
+    }
+
+    #[test]
+    fn gap_behind_unheard_stream_is_doubtful() {
+        let mut import = import();
+        // The stream has the first one twice, and the second one before the position.
+        read(&mut import, at(0), 101, 40);
+        read(&mut import, at(0), 102, 42);
+        assert_eq!(delivered(&mut import, at(1)), [("40".into(), None)]);
+        assert_eq!(delivered(&mut import, at(16)), [("42".into(), Some(Count::from_bounds(0, 1)))]);
+        read(&mut import, at(700), 103, 44);
+        assert_eq!(delivered(&mut import, at(716)), [("44".into(), Some(Count::Exact(1)))], "it is known by now");
+    }
+
+    #[test]
+    fn gap_behind_heard_stream_is_lost() {
+        let mut import = import();
+        hear(&mut import, 99, 40);
+        read(&mut import, at(0), 101, 42);
+        assert_eq!(delivered(&mut import, at(16)), [("42".into(), Some(Count::Exact(1)))]);
+    }
+
+    #[test]
+    fn messages_of_another_gateway_are_delivered_again() {
+        let mut import = import();
+        hear(&mut import, 101, 40);
+        hear(&mut import, 102, 41);
+        read(&mut import, at(0), 101, 40);
+        read(&mut import, at(0), 102, 41);
+        read(&mut import, at(0), 103, 42);
+        let expected = ["40", "41", "42"].map(|number| (number.to_owned(), None));
+        assert_eq!(delivered(&mut import, at(0)), expected, "the LAN may have lost them for others");
+        assert_eq!(import.poll(at(0)), None);
+        assert_eq!(import.position(), Some(103));
+        import.start(101);
+        read(&mut import, at(1), 102, 41);
+        assert!(delivered(&mut import, at(1)).is_empty(), "this gateway has delivered it");
+    }
 }

@@ -1,13 +1,15 @@
 //! Durable messages in a model: two sites with several gateways each, and a stream that is away, loses messages and
-//! answers, and forgets ids. Gateways start, leave, die and lose their connections. Each message must be delivered once,
-//! in its order.
+//! answers, and forgets ids. Gateways start, leave, die and lose their connections, and the LAN loses datagrams for the
+//! programs, which a gateway that has died does not repeat. Each message must be delivered once, in its order.
 
 use super::super::durable::{DurableSettings, ID_HEADER, SpoolTicket, StoreOutcome};
 use super::super::gateway::Gateway;
 use super::super::gateway_settings::GatewaySettings;
+use super::super::repeat_filter::RepeatFilter;
+use super::super::site_loss::SiteReport;
 use super::super::system_messages::LOSS_SUBJECT;
 use super::{at, epoch};
-use crate::message::{Delivery, Message, Publisher, Verdict};
+use crate::message::{Delivery, Epoch, Message, Publisher, Verdict};
 use crate::rng::Rng;
 use crate::seqno::{Frame, Seq};
 use crate::subject::Pattern;
@@ -27,6 +29,8 @@ const FAULTY_TIME: Duration = Duration::from_secs(100);
 const CALM_TIME: Duration = Duration::from_secs(40);
 /// Time for which the stream remembers ids.
 const ID_TIME: Duration = Duration::from_secs(15);
+/// Time until a datagram that the LAN has lost has been repeated.
+const REPAIR_TIME: Duration = Duration::from_millis(150);
 const ANSWER_TIME: Duration = Duration::from_secs(4);
 /// Time after which a gateway can replace another one: it has heard all messages that the other one has not sent.
 const SETTLED_TIME: Duration = Duration::from_secs(30);
@@ -40,9 +44,17 @@ struct Request {
     outcome: Option<StoreOutcome>,
 }
 
+/// A message that is under way from a gateway to the programs of its LAN.
+struct UnderWay {
+    due: Instant,
+    delivery: Delivery,
+}
+
 struct Host {
     is_plant: bool,
+    epoch: Epoch,
     gateway: Gateway,
+    under_way: Vec<UnderWay>,
     started: Instant,
     linked_from: Instant,
     is_linked: bool,
@@ -76,6 +88,8 @@ struct Model {
     stream: Stream,
     sent: BTreeMap<u64, u64>,
     delivered: BTreeMap<u64, Vec<u64>>,
+    /// The peer of the programs.
+    filter: RepeatFilter,
     reported: u64,
     faults: u64,
     next_epoch: u64,
@@ -107,6 +121,7 @@ impl Model {
             stream: Stream::default(),
             sent: BTreeMap::new(),
             delivered: BTreeMap::new(),
+            filter: RepeatFilter::default(),
             reported: 0,
             faults: 0,
             next_epoch: 10,
@@ -136,9 +151,12 @@ impl Model {
             permitted: PermittedSubjects::all(),
         };
         self.next_epoch += 1;
+        let epoch = epoch(self.next_epoch << 32 | self.rng.next_u64() >> 32);
         self.hosts.push(Host {
             is_plant,
-            gateway: Gateway::new(settings, epoch(self.next_epoch << 32 | self.rng.next_u64() >> 32), self.now),
+            epoch,
+            gateway: Gateway::new(settings, epoch, self.now),
+            under_way: Vec::new(),
             started: self.now,
             linked_from: self.now,
             is_linked: false,
@@ -180,8 +198,10 @@ impl Model {
                 let mut host = self.hosts.remove(index);
                 host.gateway.on_stop(self.now);
                 self.exchange(&mut host);
+                host.under_way.iter_mut().for_each(|message| message.due = self.now);
+                self.reach_programs(&mut host);
             }
-            // An importing gateway that has just started does not know what was delivered before.
+            // An importing gateway that has just started does not know which messages of a stream come late.
             2 if self.hosts.len() < 8 => self.start(true),
             3 => {
                 let host = &mut self.hosts[index];
@@ -202,17 +222,39 @@ impl Model {
         }
     }
 
-    /// Hands what a gateway sends to its LAN to the others, and to the programs.
-    fn exchange(&mut self, host: &mut Host) {
-        let publisher = Publisher { name: None, epoch: epoch(99), uid: 2 };
-        while let Some(message) = host.gateway.poll_lan(self.now) {
-            if message.subject.as_bytes() == LOSS_SUBJECT.as_bytes() {
-                self.reported += 1;
-            } else if let Some(topic) = message.subject.to_string().strip_prefix("orders.") {
+    /// Hands messages of a gateway to the programs.
+    fn reach_programs(&mut self, host: &mut Host) {
+        let now = self.now;
+        for UnderWay { delivery, .. } in host.under_way.extract_if(.., |message| message.due <= now) {
+            for Delivery { message, .. } in self.filter.filter(delivery.into()).into_iter().flatten() {
+                let subject = message.subject.to_string();
+                let topic = subject.strip_prefix("orders.").expect("only these are under way").parse().unwrap();
                 let number = String::from_utf8_lossy(&message.payload).parse().unwrap();
-                self.delivered.entry(topic.parse().unwrap()).or_default().push(number);
+                self.delivered.entry(topic).or_default().push(number);
             }
-            let delivery = Delivery::new(message, publisher.clone(), None, Verdict::Next);
+        }
+    }
+
+    /// Hands what a gateway sends to its LAN to the others, and to the programs, which get some of it late.
+    fn exchange(&mut self, host: &mut Host) {
+        let publisher = Publisher { name: None, epoch: host.epoch, uid: 2 };
+        while let Some(message) = host.gateway.poll_lan(self.now) {
+            let delivery = Delivery::new(message.clone(), publisher.clone(), None, Verdict::Next);
+            if message.subject.as_bytes() == LOSS_SUBJECT.as_bytes() {
+                if let Some(SiteReport::Loss(loss)) = SiteReport::from_json(&message.payload) {
+                    self.reported += loss.count.min();
+                }
+            } else if message.subject.as_bytes().starts_with(b"orders.") {
+                let is_lost = self.rng.chance(0.1);
+                let arrival = self.now + if is_lost { REPAIR_TIME } else { Duration::ZERO };
+                let of_stream = |other: &&UnderWay| other.delivery.message.subject == message.subject;
+                // The messages of a stream stay in order.
+                let earlier = host.under_way.iter().rfind(of_stream).map(|other| other.due);
+                host.under_way.push(UnderWay {
+                    due: earlier.map_or(arrival, |due| due.max(arrival)),
+                    delivery: delivery.clone(),
+                });
+            }
             for other in self.hosts.iter_mut().filter(|other| other.is_plant == host.is_plant) {
                 other.gateway.on_delivery(self.now, &delivery);
             }
@@ -258,7 +300,7 @@ impl Model {
         let durable = host.gateway.durable_mut();
         let reader = host.reader.get_or_insert_with(|| {
             let position = durable.start_reading(self.stream.position, self.stream.messages.len() as u64);
-            Reader { read_to: position, revision: self.stream.revision, reached: position, store_at: now }
+            Reader { read_to: position, revision: self.stream.revision, reached: self.stream.position, store_at: now }
         });
         while durable.has_room()
             && let Some(message) = self.stream.messages.get(reader.read_to as usize)
@@ -292,6 +334,7 @@ impl Model {
             self.store(&mut host);
             self.read(&mut host);
             self.exchange(&mut host);
+            self.reach_programs(&mut host);
             self.hosts.push(host);
         }
     }

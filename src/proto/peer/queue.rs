@@ -138,7 +138,8 @@ impl Peer {
         recipients
     }
 
-    /// Delivers a message that a client of this peer published to the chosen members of this peer.
+    /// Delivers a message that a client of this peer published to the chosen members of this peer. Without one, the
+    /// message is noted.
     pub(super) fn deliver_own_assignments(
         &mut self,
         recipients: &QueueRecipients,
@@ -147,6 +148,10 @@ impl Peer {
     ) {
         for member in &recipients.own {
             self.deliver_local(member, self.own_delivery(message.clone(), numbered).into());
+        }
+        if recipients.own.is_empty() && !recipients.stamps.is_empty() && !message.headers.is_empty() {
+            let deliveries = self.own_delivery(message.clone(), numbered).into();
+            self.effects.push_back(Effect::Deliver { to: Targets::default(), deliveries });
         }
     }
 
@@ -195,8 +200,12 @@ impl Peer {
         // Members of queue groups are in mode repair.
         if mode == DeliveryMode::Repair && !self.settings.mutants.is(Mutant::QueueOfReceiver) {
             for (block, delivery) in assignments {
-                let is_delivered = self.deliver_assignment(now, from, matched, &block, delivery);
+                let is_delivered = self.deliver_assignment(now, from, matched, &block, delivery.clone());
                 messages += u64::from(is_delivered && plain.is_none());
+                if !is_delivered && plain.is_none() && !delivery.message.headers.is_empty() {
+                    // The peer notes what others process: another gateway may bring it again, for a member here.
+                    self.effects.push_back(Effect::Deliver { to: Targets::default(), deliveries: delivery.into() });
+                }
             }
         }
         messages

@@ -290,7 +290,8 @@ impl LinkCarrier {
             tracing::warn!(removed, "the stream has removed messages that this site has not read");
             self.gateway.borrow_mut().durable_mut().on_discarded(removed);
         }
-        if stored.position != Some(position)
+        // The place at which a site begins is stored at once, others once the LAN has had the time to repair.
+        if stored.position.is_none()
             && let Some(written) = self.write_position(context, position, stored).await?
         {
             stored = written;
@@ -298,7 +299,7 @@ impl LinkCarrier {
         self.durable.stored.set(Some(stored));
         let mut messages = self.open_reader(context, &facts, &wanted, position).await?;
         self.report.set_stream_fault(StreamTask::Read, None);
-        self.deliver(context, &mut messages, position).await
+        self.deliver(context, &mut messages, stored.position.unwrap_or(position)).await
     }
 
     async fn open_reader(
@@ -328,12 +329,12 @@ impl LinkCarrier {
         consumer.messages().await.map_err(|error| error.to_string())
     }
 
-    /// Hands the messages of the stream to the gateway, and stores the position.
-    async fn deliver(&self, context: &Context, messages: &mut Ordered, begin: u64) -> Result<(), String> {
+    /// Hands the messages of the stream to the gateway, and stores the position, which is `stored` at first.
+    async fn deliver(&self, context: &Context, messages: &mut Ordered, stored: u64) -> Result<(), String> {
         let mut ticks = interval(POSITION_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // By now the messages that were delivered before the last tick are on the LAN.
-        let mut reached = begin;
+        // The LAN has repaired by now what it lost of the messages that were delivered before the last tick.
+        let mut reached = stored;
         loop {
             let has_room = self.gateway.borrow().durable().has_room();
             tokio::select! {
