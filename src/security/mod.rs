@@ -4,6 +4,7 @@
 //! times and random bytes are arguments, as in the core.
 
 mod association;
+pub mod batch_signature;
 mod cipher;
 mod cookie;
 mod counters;
@@ -18,6 +19,7 @@ mod key_schedule;
 #[cfg(test)]
 mod known_answers;
 mod layer;
+mod member_certificate;
 mod noise;
 mod origin;
 mod own_keys;
@@ -32,5 +34,6 @@ pub use counters::SecurityCounters;
 pub use credentials::{CertificateVerifier, CertifiedHost, RealmCredentials};
 pub use key_log::{KEY_LOG_TITLE, LoggedKeys, LoggedSecret};
 pub use layer::{SecretSource, SecurityEffect, SecurityLayer, SecuritySettings};
+pub use member_certificate::{MEMBER_CERTIFICATE_BYTES_MAX, MemberCertificate};
 pub use noise::{STATIC_KEY_BYTES, static_public};
 pub use secret::{SECRET_BYTES, Secret};
