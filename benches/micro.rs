@@ -6,6 +6,8 @@
 
 #[path = "deliveries/mod.rs"]
 mod deliveries;
+#[path = "micro/link_signatures.rs"]
+mod link_signatures;
 #[path = "micro/security.rs"]
 mod security;
 
@@ -797,6 +799,7 @@ fn main() {
     }
     if wanted("security") {
         security::security(&mut figures);
+        link_signatures::link_signatures(&mut figures);
     }
     if json {
         let rows: serde_json::Map<String, serde_json::Value> =

@@ -83,7 +83,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         module: "link",
-        may_use: &["time", "subject", "seqno", "message", "delivery", "event", "listener::replication"],
+        may_use: &["time", "subject", "seqno", "message", "security", "delivery", "event", "listener::replication"],
         crates: &["bytes", "lru", "serde", "serde_json"],
     },
     Layer {

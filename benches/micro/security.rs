@@ -24,7 +24,13 @@ const PEERS: u32 = 1000;
 const REPEATS: usize = 20_000;
 
 /// Trusts the members of a realm, as a peer does, but stores no names.
-struct UnpinnedTrust(Trust);
+pub struct UnpinnedTrust(Trust);
+
+impl UnpinnedTrust {
+    pub fn new(trust: Trust) -> UnpinnedTrust {
+        UnpinnedTrust(trust)
+    }
+}
 
 impl CertificateVerifier for UnpinnedTrust {
     fn verify(

@@ -2,6 +2,7 @@
 
 use super::Config;
 use super::InterfaceSpec;
+use super::choice::Security;
 use super::draft::Draft;
 use super::error::{ConfigError, ConfigErrorKind, ValueSource};
 use super::keys::{KEYS, find_key};
@@ -32,6 +33,14 @@ impl Draft {
         if self.config.site.is_none() {
             let reason = "other sites must know whose messages these are";
             self.fail_key(link, ConfigErrorKind::Inapplicable(reason), "write site: NAME, such as plant1".to_owned());
+        }
+        let clients = find_key("link-import-clients").expect("a key");
+        if self.config.security == Security::Open
+            && !self.config.link_import_clients.patterns().is_empty()
+            && !self.refused[clients]
+        {
+            let reason = "without a realm all messages of clients are imported";
+            self.fail_key(clients, ConfigErrorKind::Inapplicable(reason), "remove the key, or join a realm".to_owned());
         }
         let patterns =
             [&self.config.link_live, &self.config.link_durable, &self.config.link_import, &self.config.link_services];

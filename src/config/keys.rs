@@ -294,6 +294,9 @@ keys! {
     "link-rate" link_rate: usize = "32 mb", SizeFormat { min: 64 * KB, max: 100 * GB }, "4 mb";
     /// Subjects whose messages this site takes from others.
     "link-import" link_import: PatternSet = "none", LinkPatternsFormat, "hq.>";
+    /// Subjects whose messages this site takes from clients of the cluster in a realm, as far as `link-import` names them.
+    /// Such messages have no signature.
+    "link-import-clients" link_import_clients: PatternSet = "none", LinkPatternsFormat, "erp.>";
     /// Subjects on which clients of the cluster answer the requests of this site.
     "link-services" link_services: PatternSet = "none", LinkPatternsFormat, "erp.>";
     /// Types of events that followers in other sites may store. Events that an outage has delayed come later.

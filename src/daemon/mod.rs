@@ -25,6 +25,8 @@ pub(crate) mod internal_command;
 mod key_log;
 #[cfg(feature = "links")]
 pub mod link;
+#[cfg(feature = "links")]
+mod link_realm;
 #[cfg(feature = "listeners")]
 pub mod listeners;
 pub(crate) mod local_rings;

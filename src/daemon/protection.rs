@@ -1,7 +1,12 @@
 //! Protection of datagrams: none in open mode, the security layer of a keyed peer.
 
 #[cfg(feature = "security")]
+mod realm_changes;
+
+#[cfg(feature = "security")]
 use crate::daemon::key_log::KeyLog;
+#[cfg(feature = "links")]
+use crate::daemon::link_realm::LinkRealmUpdates;
 #[cfg(feature = "security")]
 use crate::daemon::log;
 #[cfg(feature = "security")]
@@ -11,7 +16,7 @@ use crate::daemon::remote_permissions::RemotePermissions;
 #[cfg(feature = "security")]
 use crate::daemon::revocation_inquiry::{self, RevocationInquiry};
 #[cfg(feature = "security")]
-use crate::daemon::running_realm::{RealmChanges, RealmReloadError, RevocationRefusal, RunningRealm};
+use crate::daemon::running_realm::RunningRealm;
 use crate::daemon::show::CounterRow;
 use crate::message::{Epoch, PeerName};
 #[cfg(feature = "security")]
@@ -54,6 +59,9 @@ pub(crate) struct KeyedProtection {
     /// The file for the secrets of datagrams, if the configuration asks for one.
     key_log: Option<KeyLog>,
     permissions: Arc<RemotePermissions>,
+    /// Where the link to other sites takes the changed realm from.
+    #[cfg(feature = "links")]
+    link: Option<LinkRealmUpdates>,
 }
 
 #[cfg(feature = "security")]
@@ -70,41 +78,8 @@ impl KeyedProtection {
             forged: None,
             key_log,
             permissions: Arc::default(),
-        }
-    }
-
-    /// Takes over the files of the realm.
-    fn reload(&mut self, now: WallTime) -> Result<RealmChanges, RealmReloadError> {
-        let changes = self.realm.read_again(now)?;
-        self.layer.on_credentials(self.realm.credentials(), self.realm.verifier());
-        Ok(changes)
-    }
-
-    /// Takes over the list of another peer that was asked for it; returns whether there is a new one.
-    fn take_over_revocations(&mut self, now: Instant) -> bool {
-        let Some((peer, answer)) = self.inquiry.take_answer(now) else { return false };
-        let list = match answer {
-            Ok(list) => list,
-            Err(failure) => {
-                tracing::debug!(%peer, %failure, "this peer gives no list of revoked hosts");
-                return false;
-            }
-        };
-        let revision = list.fields().revision;
-        match self.realm.adopt(list) {
-            Ok(names) => {
-                log::revocations(&names, revision, peer);
-                self.layer.on_credentials(self.realm.credentials(), self.realm.verifier());
-                true
-            }
-            Err(refusal @ RevocationRefusal::NotNewer(_)) => {
-                tracing::debug!(%peer, %refusal, "a list of revoked hosts is refused");
-                false
-            }
-            Err(refusal) => {
-                tracing::warn!(%peer, %refusal, "a list of revoked hosts is refused");
-                false
-            }
+            #[cfg(feature = "links")]
+            link: None,
         }
     }
 }

@@ -1,7 +1,13 @@
 //! The realm of a peer that runs: what it has read from the files of its host, and how it reads them again.
 
+#[cfg(feature = "links")]
+use crate::daemon::link_realm::LinkRealm;
 use crate::daemon::realm_writer::RealmWriter;
+#[cfg(feature = "links")]
+use crate::link::signatures::verifier::RealmTrust;
 use crate::message::PeerName;
+#[cfg(feature = "links")]
+use crate::security::ProvenCertificate;
 use crate::security::realm::{
     Certificate, Fingerprint, PeerKeys, Realm, RealmName, RevocationList, RevocationListError, Trust, TrustRefusal,
     VerifiedPeer,
@@ -155,6 +161,18 @@ impl RunningRealm {
             suite: self.suite,
             revision: self.revision(),
             signing_key: self.signs.then(|| self.local.identity.shared_signing_key()),
+        }
+    }
+
+    /// Returns the realm for the link to other sites.
+    #[cfg(feature = "links")]
+    pub(crate) fn link_realm(&self) -> LinkRealm {
+        let Realm { name, anchor, secret } = &self.local.realm;
+        LinkRealm {
+            name: name.to_string(),
+            trust: RealmTrust { mode: anchor.mode(), secret: secret.clone(), hosts: self.verifier() },
+            certificate: ProvenCertificate::new(&self.certificate().encode(), secret),
+            key: self.local.identity.shared_signing_key(),
         }
     }
 

@@ -14,7 +14,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Name of the header field of relayed messages: the site, and the epoch of the server's peer.
-const SITE_HEADER: &str = "Seqcast-Site";
+pub const SITE_HEADER: &str = "Seqcast-Site";
 /// Maximum bytes of the name of a site.
 const SITE_BYTES_MAX: usize = 32;
 /// Maximum number of remembered servers.

@@ -44,6 +44,7 @@ pub mod gateway;
 pub mod gateway_counts;
 pub mod gateway_settings;
 mod gateway_watch;
+pub mod hub_sender;
 pub mod import;
 mod import_queue;
 mod import_standby;
@@ -56,6 +57,8 @@ mod received_share;
 pub mod repeat_filter;
 pub mod request_relay;
 pub mod shares;
+#[cfg(feature = "security")]
+pub mod signatures;
 pub mod site_interests;
 pub mod site_loss;
 pub mod site_name;

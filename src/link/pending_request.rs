@@ -48,6 +48,8 @@ pub(super) struct PendingRequest {
     pub(super) message: Option<Message>,
     /// Sites that it may still be sent to, the next one last.
     pub(super) sites: Vec<SiteName>,
+    /// Site that it was sent to last; `None` if that were the clients of the cluster.
+    pub(super) asked: Option<SiteName>,
     /// True if it may still be sent to the clients of the cluster.
     pub(super) asks_clients: bool,
     /// True if the subscriptions of the LAN are known, so that their absence is certain.
@@ -97,6 +99,7 @@ impl PendingRequests {
             reply,
             message: Some(message),
             sites: Vec::new(),
+            asked: None,
             asks_clients: false,
             is_certain: false,
             has_reply: false,

@@ -14,6 +14,7 @@
 
 use super::envelope::ORIGIN_HEADER;
 use super::gateway_settings::GatewaySettings;
+use super::hub_sender::HubSender;
 use super::interest_summary::{InterestSummary, LanInterest, LanReceivers, SummaryAnnouncement};
 use super::pending_request::{PendingRequests, RelayStage, RequestOrigin};
 use super::shares::hash;
@@ -162,7 +163,8 @@ impl RequestRelay {
             // Without certainty somebody may be there.
             RequestOrigin::Site if receivers.is_any() || !receivers.is_certain => self.deliver(number),
             RequestOrigin::Site => {
-                let headers = Headers::from_pairs([(STATUS_HEADER, NO_RESPONDERS)]);
+                let site = self.settings.site.as_str();
+                let headers = Headers::from_pairs([(ORIGIN_HEADER, site), (STATUS_HEADER, NO_RESPONDERS)]);
                 if let (Some(request), Ok(headers)) = (self.pending.remove(number), headers) {
                     self.send_to_hub(Message { headers, ..Message::new(request.reply, "") });
                 }
@@ -186,10 +188,16 @@ impl RequestRelay {
 
     /// Handles a message of the cluster for the relay. `is_unserved` says that the cluster itself reports that nobody
     /// has received a request. Returns false if the message cannot be read.
-    pub(super) fn on_hub_message(&mut self, now: Instant, message: Message, is_unserved: bool) -> bool {
+    pub(super) fn on_hub_message(
+        &mut self,
+        now: Instant,
+        message: Message,
+        is_unserved: bool,
+        sender: &HubSender,
+    ) -> bool {
         let subject = message.subject.as_str();
         if subject.starts_with(INTEREST_PREFIX) {
-            return self.on_summary(now, &message);
+            return self.on_summary(now, &message, sender);
         }
         if subject.strip_prefix(CALL_PREFIX) == Some(self.settings.site.as_str()) {
             return self.on_call(now, &message).is_some();
@@ -204,6 +212,14 @@ impl RequestRelay {
             // It may have come too late.
             return true;
         };
+        let is_asked = match (&request.asked, sender) {
+            (Some(site), _) => sender.speaks_for(site),
+            (None, HubSender::Unproven | HubSender::Client) => true,
+            (None, HubSender::Gateway { .. }) => false,
+        };
+        if !is_asked && !is_unserved {
+            return false;
+        }
         let status = message.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(STATUS_HEADER));
         if is_unserved || status.is_some_and(|(_, value)| value == NO_RESPONDERS) {
             // The cluster may repeat the status of a site that was asked before.
@@ -277,8 +293,11 @@ impl RequestRelay {
         self.to_lan.pop()
     }
 
-    fn on_summary(&mut self, now: Instant, message: &Message) -> bool {
-        let Some(announcement) = SummaryAnnouncement::from_json(&message.payload) else { return false };
+    fn on_summary(&mut self, now: Instant, message: &Message, sender: &HubSender) -> bool {
+        let announcement = SummaryAnnouncement::from_json(&message.payload);
+        let Some(announcement) = announcement.filter(|announcement| sender.speaks_for(&announcement.site)) else {
+            return false;
+        };
         if announcement.site != self.settings.site {
             if announcement.asks {
                 self.announce_soon(now);
@@ -302,7 +321,8 @@ impl RequestRelay {
     fn send_on(&mut self, number: u64) {
         let Some(request) = self.pending.begin_hub(number) else { return };
         let own = Some(&self.settings.site);
-        let target = match request.sites.pop() {
+        request.asked = request.sites.pop();
+        let target = match request.asked.clone() {
             Some(site) => Some((system_subject(CALL_PREFIX, &site), Some(request.subject.clone()))),
             None => std::mem::take(&mut request.asks_clients).then(|| (request.subject.clone(), None)),
         };

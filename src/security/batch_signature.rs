@@ -10,7 +10,7 @@
 //!   2 +------------------------------------+
 //!     | index of this message (1)          |  0 to n - 1, in the order of sending
 //!   3 +------------------------------------+
-//!     | time of the batch                  |  8 bytes, milliseconds since 1970
+//!     | time of the batch                  |  8 bytes, microseconds since 1970
 //!  11 +------------------------------------+
 //!     | run of the signer                  |  8 bytes, random
 //!  19 +------------------------------------+
@@ -94,13 +94,13 @@ impl BatchHash {
     }
 }
 
-/// What a signature says about its whole batch.
+/// Statements of a signature about its whole batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BatchDescription {
     /// Number of messages, 1 to [`BATCH_MESSAGES_MAX`].
     pub messages: u8,
-    /// Time of the batch in milliseconds since 1970. The signer's next batch has a higher one.
-    pub time_ms: u64,
+    /// Time of the batch in microseconds since 1970. The signer's next batch has a higher one.
+    pub time_micros: u64,
     /// Random number of the signer's run, in which the times ascend.
     pub run: u64,
     /// Certificate with the key of the signer.
@@ -110,8 +110,8 @@ pub struct BatchDescription {
 impl BatchDescription {
     /// Returns the text that is signed for the batch with this root.
     fn signed_text(&self, root: BatchHash) -> Vec<u8> {
-        let BatchDescription { messages, time_ms, run, certificate } = self;
-        let (time, run) = (time_ms.to_be_bytes(), run.to_be_bytes());
+        let BatchDescription { messages, time_micros, run, certificate } = self;
+        let (time, run) = (time_micros.to_be_bytes(), run.to_be_bytes());
         [BATCH_LABEL, &[VERSION, *messages], &time, &run, &certificate.0, &root.0].concat()
     }
 }
@@ -190,9 +190,9 @@ impl BatchSignature {
 
     /// Returns the bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let BatchDescription { messages, time_ms, run, certificate } = self.batch;
+        let BatchDescription { messages, time_micros, run, certificate } = self.batch;
         let mut bytes = vec![VERSION, messages, self.index];
-        bytes.extend(time_ms.to_be_bytes());
+        bytes.extend(time_micros.to_be_bytes());
         bytes.extend(run.to_be_bytes());
         bytes.extend(certificate.0);
         bytes.extend(self.signature);
@@ -203,7 +203,7 @@ impl BatchSignature {
     /// Decodes bytes; `None` if they break the layout.
     pub fn decode(bytes: &[u8]) -> Option<BatchSignature> {
         let (&[version, messages, index], rest) = bytes.split_first_chunk()?;
-        let (time_ms, rest) = rest.split_first_chunk()?;
+        let (time_micros, rest) = rest.split_first_chunk()?;
         let (run, rest) = rest.split_first_chunk()?;
         let (certificate, rest) = rest.split_first_chunk()?;
         let (signature, rest) = rest.split_first_chunk()?;
@@ -215,7 +215,7 @@ impl BatchSignature {
             && hashes.len() == path_length(index, messages);
         let batch = BatchDescription {
             messages,
-            time_ms: u64::from_be_bytes(*time_ms),
+            time_micros: u64::from_be_bytes(*time_micros),
             run: u64::from_be_bytes(*run),
             certificate: CertificateId(*certificate),
         };
@@ -251,7 +251,7 @@ mod tests {
     use crate::rng::Rng;
 
     fn description() -> BatchDescription {
-        BatchDescription { messages: 0, time_ms: 5, run: 7, certificate: CertificateId::of(b"certificate") }
+        BatchDescription { messages: 0, time_micros: 5, run: 7, certificate: CertificateId::of(b"certificate") }
     }
 
     fn hash(number: usize) -> BatchHash {

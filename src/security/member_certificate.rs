@@ -31,20 +31,20 @@ const KEY_INFO: &[u8] = b"seqcast 1 link member";
 
 /// A certificate with the proof of membership. Neither has been checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MemberCertificate {
+pub struct ProvenCertificate {
     bytes: Bytes,
 }
 
-impl MemberCertificate {
+impl ProvenCertificate {
     /// Returns the certificate of a host that knows the realm's secret.
-    pub fn new(certificate: &[u8], realm_secret: &Secret) -> MemberCertificate {
+    pub fn new(certificate: &[u8], realm_secret: &Secret) -> ProvenCertificate {
         let proof = proof(certificate, realm_secret);
-        MemberCertificate { bytes: [&proof, certificate].concat().into() }
+        ProvenCertificate { bytes: [&proof, certificate].concat().into() }
     }
 
     /// Takes bytes of a host; `None` if they are too many or too few.
-    pub fn decode(bytes: Bytes) -> Option<MemberCertificate> {
-        (PROOF_BYTES..=MEMBER_CERTIFICATE_BYTES_MAX).contains(&bytes.len()).then_some(MemberCertificate { bytes })
+    pub fn decode(bytes: Bytes) -> Option<ProvenCertificate> {
+        (PROOF_BYTES..=MEMBER_CERTIFICATE_BYTES_MAX).contains(&bytes.len()).then_some(ProvenCertificate { bytes })
     }
 
     /// Returns the bytes.
@@ -52,10 +52,10 @@ impl MemberCertificate {
         &self.bytes
     }
 
-    /// Reads what [`MemberCertificate::to_text`] has written; `None` if it is something else.
-    pub fn from_text(text: &str) -> Option<MemberCertificate> {
+    /// Reads what [`ProvenCertificate::to_text`] has written; `None` if it is something else.
+    pub fn from_text(text: &str) -> Option<ProvenCertificate> {
         let is_short = text.len() <= MEMBER_CERTIFICATE_BYTES_MAX.div_ceil(3) * 4;
-        MemberCertificate::decode(is_short.then(|| STANDARD_NO_PAD.decode(text).ok()).flatten()?.into())
+        ProvenCertificate::decode(is_short.then(|| STANDARD_NO_PAD.decode(text).ok()).flatten()?.into())
     }
 
     /// Returns the bytes in base64 without padding.
@@ -91,23 +91,23 @@ mod tests {
     #[test]
     fn only_members_prove_their_certificates() {
         let (secret, other) = (Secret::new([1; 32]), Secret::new([2; 32]));
-        let member = MemberCertificate::new(b"certificate", &secret);
-        assert_eq!(MemberCertificate::from_text(&member.to_text()).as_ref(), Some(&member));
+        let member = ProvenCertificate::new(b"certificate", &secret);
+        assert_eq!(ProvenCertificate::from_text(&member.to_text()).as_ref(), Some(&member));
         assert_eq!(member.certificate(), b"certificate");
         assert_eq!(member.id(), CertificateId::of(b"certificate"));
         assert!(member.is_of_member(&secret) && !member.is_of_member(&other));
         for bit in 0..member.bytes().len() * 8 {
             let mut changed = member.bytes().to_vec();
             changed[bit / 8] ^= 1 << (bit % 8);
-            assert!(!MemberCertificate::decode(changed.into()).unwrap().is_of_member(&secret));
+            assert!(!ProvenCertificate::decode(changed.into()).unwrap().is_of_member(&secret));
         }
     }
 
     #[test]
     fn texts_of_other_lengths_are_refused() {
         for bytes in [0, PROOF_BYTES - 1, MEMBER_CERTIFICATE_BYTES_MAX + 1, 100_000] {
-            assert_eq!(MemberCertificate::from_text(&STANDARD_NO_PAD.encode(vec![0; bytes])), None, "{bytes}");
+            assert_eq!(ProvenCertificate::from_text(&STANDARD_NO_PAD.encode(vec![0; bytes])), None, "{bytes}");
         }
-        assert_eq!(MemberCertificate::from_text("no base64"), None);
+        assert_eq!(ProvenCertificate::from_text("no base64"), None);
     }
 }

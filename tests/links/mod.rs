@@ -6,6 +6,7 @@ mod events;
 mod hub_proxy;
 mod repeats;
 mod requests;
+mod security;
 
 use crate::listeners::client::{ListenerClient, Nats};
 use crate::support::bus::message;

@@ -87,6 +87,7 @@ const PROOFS: &[Proof<'_>] = &[
     ("link-spool-size", "tests/links/durable.rs", "full_spool_is_reported_exactly"),
     ("link-rate", "tests/links/durable.rs", "catching_up_keeps_to_the_rate"),
     ("link-import", "tests/links/mod.rs", "clients_of_the_cluster_take_part"),
+    ("link-import-clients", "tests/links/security.rs", "clients_publish_on_named_subjects_only"),
     ("link-services", "tests/links/requests.rs", "clients_of_the_cluster_ask_and_answer"),
     ("link-events", "tests/links/events.rs", "types_that_are_not_named_do_not_cross"),
     ("link-events-import", "tests/links/events.rs", "types_that_are_not_named_do_not_cross"),

@@ -14,11 +14,14 @@ use super::hub::{Hub, HubSettings, HubSubscriptions, RelaySubjects, received_mes
 use super::hub_tls::CertificateRefusal;
 use super::lan::{LanClient, LanSubscription, PublishFailure};
 use super::report::SharedReport;
+use super::signing::LinkSigning;
 use crate::clock::Clock;
 use crate::daemon::queue_reader::QueueReader;
 use crate::daemon::subscription_queue::NoticeRef;
 use crate::link::gateway::Gateway;
 use crate::link::gateway_counts::SiteCounts;
+use crate::link::hub_sender::HubSender;
+use crate::link::signatures::verifier::OpenedMessage;
 use crate::link::site_name::SiteName;
 use crate::link::system_messages::{CALL_PREFIX, INTEREST_PREFIX, REPLY_PREFIX};
 use crate::message::Message;
@@ -61,6 +64,8 @@ pub(super) struct LinkCarrier {
     lan: LanClient,
     /// Subscriptions to the replication of events, if any may cross.
     events: Option<EventClient>,
+    /// Signatures, in a realm.
+    signing: Option<LinkSigning>,
     pub(super) report: SharedReport,
     /// Wakes the tasks that send.
     for_hub: Notify,
@@ -84,6 +89,7 @@ impl LinkCarrier {
         subjects: CarrierSubjects,
         lan: LanClient,
         events: Option<EventClient>,
+        signing: Option<LinkSigning>,
         report: SharedReport,
     ) -> LinkCarrier {
         LinkCarrier {
@@ -92,6 +98,7 @@ impl LinkCarrier {
             subjects,
             lan,
             events,
+            signing,
             report,
             for_hub: Notify::new(),
             for_lan: Notify::new(),
@@ -190,7 +197,8 @@ impl LinkCarrier {
     /// Reads the subscriptions of the cluster. Returns why it cannot.
     async fn read_hub(&self, hub: &Hub) -> String {
         let of_events = self.gateway.borrow().events().hub_patterns();
-        let mut subscriptions = match hub.subscribe(&self.subjects.patterns, of_events, &self.subjects.relay).await {
+        let CarrierSubjects { patterns, relay, .. } = &self.subjects;
+        let mut subscriptions = match hub.subscribe(patterns, of_events, relay, self.signing.is_some()).await {
             Ok(subscriptions) => subscriptions,
             Err(error) => return error.to_string(),
         };
@@ -201,9 +209,16 @@ impl LinkCarrier {
     /// Takes what waits in the subscriptions. A manifest is read only while no message waits, since each subscription has
     /// a queue of its own: the messages that it names came before it.
     fn poll_hub(&self, subscriptions: &mut HubSubscriptions, context: &mut Context<'_>) -> Poll<()> {
-        let HubSubscriptions { patterns, system } = subscriptions;
+        let HubSubscriptions { certificates, patterns, system } = subscriptions;
         let mut is_idle = true;
         loop {
+            for (signing, subscriber) in self.signing.iter().zip(&mut *certificates) {
+                while let Poll::Ready(received) = subscriber.poll_next_unpin(context) {
+                    let Some(received) = received else { return Poll::Ready(()) };
+                    received_message(received).iter().for_each(|message| signing.on_certificate(message));
+                    is_idle = false;
+                }
+            }
             for (index, subscriber) in patterns.iter_mut().enumerate() {
                 loop {
                     match subscriber.poll_next_unpin(context) {
@@ -237,12 +252,12 @@ impl LinkCarrier {
         let (now, reply) = (Clock::now().instant, received_reply(&received));
         let is_unserved = received.status == Some(StatusCode::NO_RESPONDERS);
         let mut gateway = self.gateway.borrow_mut();
-        match received_message(received) {
-            Some(message) if is_of_relay(&message.subject) => {
-                gateway.on_relay_message(now, Message { reply, ..message }, is_unserved);
-            }
-            Some(message) => gateway.on_system_message(now, message),
-            None => gateway.on_invalid(),
+        let Some(message) = received_message(received) else { return gateway.on_invalid() };
+        let message = Message { reply, ..message };
+        let Some(OpenedMessage { message, sender }) = self.open(message) else { return };
+        match is_of_relay(&message.subject) {
+            true => gateway.on_relay_message(now, message, is_unserved, &sender),
+            false => gateway.on_system_message(now, message, &sender),
         }
     }
 
@@ -250,10 +265,24 @@ impl LinkCarrier {
         let reply = received_reply(&received);
         match received_message(received).map(|message| Message { reply, ..message }) {
             Some(message) if is_first_match(&self.subjects.patterns, index, &message.subject) => {
-                self.gateway.borrow_mut().on_hub_message(Clock::now().instant, message);
+                let mut gateway = self.gateway.borrow_mut();
+                // Messages of the stream are verified when they are read from it.
+                if !gateway.durable().is_stored(&message)
+                    && let Some(OpenedMessage { message, .. }) = self.open(message)
+                {
+                    gateway.on_hub_message(Clock::now().instant, message);
+                }
             }
             Some(_) => {}
             None => self.gateway.borrow_mut().on_invalid(),
+        }
+    }
+
+    /// Verifies a message of the cluster, in a realm.
+    fn open(&self, message: Message) -> Option<OpenedMessage> {
+        match &self.signing {
+            Some(signing) => signing.open(message),
+            None => Some(OpenedMessage { message, sender: HubSender::Unproven }),
         }
     }
 
@@ -303,11 +332,13 @@ impl LinkCarrier {
         loop {
             self.update_link(hub);
             self.update_events(hub);
+            self.signing.iter().for_each(|signing| signing.on_tick(Clock::now()));
             let now = Clock::now().instant;
             self.gateway.borrow_mut().on_tick(now);
             if self.report_at.get() <= now {
                 self.report_at.set(now + REPORT_INTERVAL);
                 self.report.set_counts(&self.gateway.borrow());
+                self.report.set_security(self.signing.as_ref().map(LinkSigning::report));
                 self.log_losses();
             }
             let due_at = self.gateway.borrow().deadline(now).min(self.report_at.get());
@@ -342,7 +373,8 @@ impl LinkCarrier {
     }
 
     fn next_for_hub(&self) -> Option<Message> {
-        self.gateway.borrow_mut().poll_hub()
+        let poll = || self.gateway.borrow_mut().poll_hub();
+        self.signing.as_ref().map_or_else(poll, |signing| signing.next_for_hub(poll))
     }
 
     /// Sends to the LAN. Returns once the peer has ended.
@@ -391,6 +423,9 @@ impl LinkCarrier {
                 tracing::warn!("no connection with the cluster");
                 self.report.set_state("connecting", None);
             }
+        }
+        for unsent in self.signing.iter().flat_map(|signing| signing.on_link(is_connected)) {
+            self.gateway.borrow_mut().on_unsent(&unsent);
         }
         self.gateway.borrow_mut().on_link(Clock::now().instant, is_connected);
         self.on_connection();

@@ -4,6 +4,7 @@ use super::credentials::LinkCredentials;
 use super::hub_tls::CertificateRefusal;
 use crate::config::HubAddress;
 use crate::link::envelope::ORIGIN_HEADER;
+use crate::link::signatures::CERTIFICATE_PREFIX;
 use crate::link::site_name::SiteName;
 use crate::link::system_messages::{
     BYE_PREFIX, CALL_PREFIX, INTEREST_PREFIX, MANIFEST_PREFIX, REPLY_PREFIX, REQUEST_PREFIX,
@@ -58,6 +59,8 @@ pub(super) struct Hub {
 
 /// The subscriptions of a link, each with the messages that wait in it.
 pub(super) struct HubSubscriptions {
+    /// That to the certificates of gateways, in a realm. They are read first, since messages that follow need them.
+    pub(super) certificates: Option<Subscriber>,
     /// Those to the patterns that cross, in their order.
     pub(super) patterns: Vec<Subscriber>,
     /// Those to the subjects of the system.
@@ -101,7 +104,7 @@ impl Hub {
     }
 
     /// Subscribes to patterns, to the manifests, the requests and the ends of all gateways, to the replication of
-    /// `events`, and to what concerns requests of programs.
+    /// `events`, and to what concerns requests of programs. In a realm (`is_signed`) also to certificates.
     ///
     /// # Errors
     /// The client has ended.
@@ -110,8 +113,12 @@ impl Hub {
         patterns: &[Pattern],
         events: Vec<String>,
         relay: &RelaySubjects,
+        is_signed: bool,
     ) -> Result<HubSubscriptions, async_nats::SubscribeError> {
-        let mut subscriptions = HubSubscriptions { patterns: Vec::new(), system: Vec::new() };
+        let mut subscriptions = HubSubscriptions { certificates: None, patterns: Vec::new(), system: Vec::new() };
+        if is_signed {
+            subscriptions.certificates = Some(self.client.subscribe(format!("{CERTIFICATE_PREFIX}*")).await?);
+        }
         for pattern in patterns {
             subscriptions.patterns.push(self.client.subscribe(pattern.to_string()).await?);
         }

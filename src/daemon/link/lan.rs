@@ -57,7 +57,7 @@ impl LanClient {
         let now = Clock::now();
         for subject in [ANNOUNCE_SUBJECT, LOSS_SUBJECT] {
             if !settings.permitted.permits(&subject.parse().expect("a constant that is a subject")) {
-                return Err(LinkError::NotPermitted(subject));
+                return Err(LinkError::NotPermitted(subject.to_owned()));
             }
         }
         let client = core.clients.add(now, "link".into(), ClientTransport::Embedded(BTreeMap::new()));

@@ -11,6 +11,7 @@ mod hub_tls;
 mod lan;
 pub(crate) mod lan_query;
 mod report;
+mod signing;
 
 use self::carrier::durable::{DurableLink, HubStreamSettings};
 use self::carrier::{CarrierSubjects, LinkCarrier};
@@ -20,6 +21,7 @@ use self::hub::{HubSettings, RelaySubjects};
 use self::hub_tls::HubTlsError;
 use self::lan::LanClient;
 use self::report::SharedReport;
+use self::signing::{LinkSigning, permitted_exports};
 use crate::clock::{Clock, random_u64};
 use crate::config::{Config, HubAddress};
 use crate::daemon::engine_core::EngineCore;
@@ -27,6 +29,7 @@ use crate::link::durable::DurableSettings;
 use crate::link::event_relay::relayed_types::RelayedTypes;
 use crate::link::gateway::Gateway;
 use crate::link::gateway_settings::GatewaySettings;
+use crate::link::hub_sender::{SITE_PREFIX, site_publications};
 use crate::message::{Epoch, Refusal};
 use crate::proto::peer::inbox_of;
 use crate::time::{ClockReading, Instant};
@@ -49,7 +52,7 @@ pub enum LinkError {
     /// The authorities of the cluster's certificates cannot be used.
     Tls(HubTlsError),
     /// The certificate of this host does not permit this subject, on which gateways publish.
-    NotPermitted(&'static str),
+    NotPermitted(String),
     /// The peer refuses a subscription of the link.
     Refused(Refusal),
     /// The system refuses a thread or a descriptor.
@@ -91,20 +94,23 @@ impl Link {
     /// The credentials or the authorities cannot be used, or the peer or the system refuses what the link needs.
     pub(crate) fn start(core: &mut EngineCore, config: &Config) -> Result<Option<Link>, LinkError> {
         let Some(site) = config.site.clone().filter(|_| !config.link.is_empty()) else { return Ok(None) };
+        let permitted = core.peer.host_permissions().publish.clone();
+        let publications = site_publications(&permitted, &site);
+        let publications = publications.ok_or_else(|| LinkError::NotPermitted(format!("{SITE_PREFIX}{site}")))?;
         let settings = GatewaySettings {
             site: site.clone(),
-            exports: config.link_live.clone(),
+            exports: permitted_exports(&config.link_live, &publications),
             imports: config.link_import.clone(),
-            services: config.link_services.clone(),
+            services: permitted_exports(&config.link_services, &publications),
             inbox: format!("{}link.", inbox_of(core.peer.epoch())),
             durable: DurableSettings {
-                exports: config.link_durable.clone(),
+                exports: permitted_exports(&config.link_durable, &publications),
                 stream: config.link_stream.clone(),
                 spool_bytes_max: config.link_spool_size,
                 bytes_per_second: config.link_rate as u64,
             },
             message_bytes_max: core.peer.settings().message_bytes_max,
-            permitted: core.peer.host_permissions().publish.clone(),
+            permitted,
         };
         let hub = hub_settings(config, format!("seqcast {site} {}", config.name))?;
         let lan = LanClient::open(core, &settings)?;
@@ -115,14 +121,16 @@ impl Link {
         let patterns = settings.exchanged([]);
         let relay = RelaySubjects { site: site.clone(), gateway: epoch };
         let imports = settings.imports.clone();
-        let durable = DurableLink::new(stream_settings(config), &site, imports.clone());
+        let stream = HubStreamSettings { exports: settings.durable.exports.clone(), ..stream_settings(config) };
+        let durable = DurableLink::new(stream, &site, imports.clone());
+        let signing = open_signing(core, config, &settings, epoch);
         let mut gateway = Gateway::new(settings, epoch, Clock::now().instant);
         gateway.events_mut().set_types(types);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(LinkError::System)?;
         let (end, end_requested) = oneshot::channel::<()>();
         let (thread_ends, ended) = std::sync::mpsc::sync_channel(0);
         let subjects = CarrierSubjects { patterns, imports, relay };
-        let carrier = LinkCarrier::new(gateway, durable, subjects, lan, events.clone(), report.clone());
+        let carrier = LinkCarrier::new(gateway, durable, subjects, lan, events.clone(), signing, report.clone());
         let of_thread = report.clone();
         let run = move || {
             let run = AssertUnwindSafe(|| runtime.block_on(carrier.run(hub, end_requested)));
@@ -174,6 +182,24 @@ impl Drop for Link {
             _ => drop(self.thread.take().map(JoinHandle::join)),
         }
     }
+}
+
+/// Returns the signatures of the link; `None` without a realm.
+fn open_signing(
+    core: &mut EngineCore,
+    config: &Config,
+    settings: &GatewaySettings,
+    gateway: Epoch,
+) -> Option<LinkSigning> {
+    let Some((realm, updates)) = core.protection.open_link() else {
+        if !config.link_import_clients.patterns().is_empty() {
+            tracing::warn!("link-import-clients has no effect without a realm: all messages of clients are imported");
+        }
+        return None;
+    };
+    let mut signing = LinkSigning::new(config, &settings.site, gateway, realm, updates);
+    signing.limit_exports(config, settings);
+    Some(signing)
 }
 
 fn stream_settings(config: &Config) -> HubStreamSettings {

@@ -55,6 +55,7 @@ impl SharedReport {
             "fault": null,
             "shares": 0,
             "events": null,
+            "security": null,
             "durable": {"stream": settings.durable.stream, "open": false, "fault": null},
             "sites": [],
         });
@@ -118,6 +119,11 @@ impl SharedReport {
         report["sites"] = sites.collect();
     }
 
+    /// Updates the part about signatures; `None` without a realm.
+    pub(super) fn set_security(&self, security: Option<Value>) {
+        self.lock().json["security"] = json!(security);
+    }
+
     /// Notes the state of the connection, and the last fault of it.
     pub(super) fn set_state(&self, state: &str, fault: Option<String>) {
         let report = &mut *self.lock();
@@ -164,7 +170,9 @@ impl SharedReport {
         match (state, text("fault")) {
             ("connected", _) => {
                 let of_events = report.json["events"]["conflict"].as_str();
-                text("conflict").or(of_events).map(str::to_owned).or_else(|| report.stream_problem(now))
+                let of_security = report.json["security"]["problem"].as_str();
+                let first = text("conflict").or(of_events).or(of_security).map(str::to_owned);
+                first.or_else(|| report.stream_problem(now))
             }
             (_, fault) if lasts => Some(format!("the link is {state}: {}", fault.unwrap_or("no server answers"))),
             _ => None,

@@ -13,13 +13,12 @@ mod stored;
 mod stored_import;
 
 pub use self::spool::{SpoolSize, SpoolTicket, StoreOutcome};
-pub use self::stored::{DURABLE_HEADER, ID_HEADER, STORED_HEADER};
+pub use self::stored::{DURABLE_HEADER, ID_HEADER, SIGNATURE_HEADER, STORED_HEADER};
 
 use self::spool::{RETAIN_TIME, Spool};
 use self::stored::{StoredMessage, durable_message, field, stored_place};
-use self::stored_import::{StoredDelivery, StoredImport};
+use self::stored_import::{StoredDelivery, StoredImport, StoredStreamKey};
 use super::envelope::LinkEnvelope;
-use super::export::LinkStreamKey;
 use super::shares::{GATEWAY_TIMEOUT, SHARES, share_of};
 use super::site_loss::SiteLoss;
 use super::site_name::SiteName;
@@ -218,6 +217,11 @@ impl DurableGateway {
         self.import.on_stored(now, sequence, stored);
     }
 
+    /// Notes that the message of the stream at this place is not accepted.
+    pub fn on_refused(&mut self, sequence: u64) {
+        self.import.on_refused(sequence);
+    }
+
     /// Notes that the stream has removed this number of places that this site has not read.
     pub fn on_discarded(&mut self, count: u64) {
         self.counts.discarded += count;
@@ -263,14 +267,12 @@ impl DurableGateway {
     fn on_heard(&mut self, message: &Message) {
         let Some(sequence) = stored_place(&message.headers, &self.stream) else { return };
         let envelope = LinkEnvelope::find(&message.headers).and_then(Result::ok);
-        let key = envelope
-            .as_ref()
-            .map(|envelope| LinkStreamKey { publisher: envelope.publisher.epoch, subject: message.subject.clone() });
+        let key = envelope.as_ref().map(|envelope| StoredStreamKey::new(envelope, &message.subject));
         self.import.on_heard(sequence, key, envelope.map(|envelope| envelope.point));
     }
 
     /// Returns whether a message of the cluster comes from the stream, too.
-    pub(super) fn is_stored(&self, message: &Message) -> bool {
+    pub fn is_stored(&self, message: &Message) -> bool {
         let headers = &message.headers;
         field(headers, DURABLE_HEADER).is_some() || self.keeps(&message.subject) && !LinkEnvelope::is_in(headers)
     }

@@ -12,6 +12,8 @@ use crate::message::{HeaderError, Headers, Message};
 pub const DURABLE_HEADER: &str = "Seqcast-Durable";
 /// Key of the header field with the place of a message in the stream of the cluster.
 pub const STORED_HEADER: &str = "Seqcast-Stored";
+/// Key of the header field with the signature of the gateway, in a realm.
+pub const SIGNATURE_HEADER: &str = "Seqcast-Signature";
 /// Key by which the cluster recognizes a message that comes twice (JetStream).
 pub const ID_HEADER: &str = "Nats-Msg-Id";
 
@@ -81,7 +83,10 @@ impl StoredMessage {
         let place = format!("{name} {}", self.sequence);
         let of_client = self.origin.is_none().then_some((ORIGIN_HEADER, "-"));
         let own = std::iter::once((STORED_HEADER, place.as_str())).chain(of_client);
-        let others = without(&self.message.headers, &[STORED_HEADER, DURABLE_HEADER, ID_HEADER]);
+        // Its signature covers the other two.
+        let is_signed = field(&self.message.headers, SIGNATURE_HEADER).is_some();
+        let removed = if is_signed { &[STORED_HEADER][..] } else { &[STORED_HEADER, DURABLE_HEADER, ID_HEADER] };
+        let others = without(&self.message.headers, removed);
         let headers = Headers::from_pairs(own.chain(others))?;
         Ok(Message { headers, ..self.message.clone() })
     }

@@ -12,7 +12,6 @@
 
 use super::stored::{DurableOrigin, StoredMessage};
 use crate::link::envelope::LinkEnvelope;
-use crate::link::export::LinkStreamKey;
 use crate::link::position::StreamPoint;
 use crate::link::site_loss::SiteLoss;
 use crate::link::site_name::SiteName;
@@ -47,6 +46,21 @@ const DOUBTED_MAX: usize = 262_144;
 /// Time by which deliveries may be ahead of the permitted rate.
 const BURST_TIME: Duration = Duration::from_millis(20);
 
+/// Key of a stream of durable messages. It names the site, since a site may claim any publisher.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct StoredStreamKey {
+    site: SiteName,
+    publisher: Epoch,
+    subject: Subject,
+}
+
+impl StoredStreamKey {
+    /// Returns the key of the stream of a message.
+    pub(super) fn new(origin: &LinkEnvelope, subject: &Subject) -> StoredStreamKey {
+        StoredStreamKey { site: origin.site.clone(), publisher: origin.publisher.epoch, subject: subject.clone() }
+    }
+}
+
 /// Outcome of a durable message for the LAN.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StoredDelivery {
@@ -67,7 +81,7 @@ struct HeldMessage {
 struct Unconfirmed {
     sequence: u64,
     /// Its stream and its point; `None` for a message of a client.
-    stream: Option<(LinkStreamKey, StreamPoint)>,
+    stream: Option<(StoredStreamKey, StreamPoint)>,
 }
 
 /// Gateway that has delivered a message.
@@ -100,14 +114,14 @@ pub(super) struct StoredImport {
     /// Places behind the position whose messages were delivered.
     delivered: BTreeMap<u64, Deliverer>,
     /// The first number that was read of each share of a gateway.
-    contacts: LruCache<(Epoch, u8), u64>,
+    contacts: LruCache<(SiteName, Epoch, u8), u64>,
     /// The last point of each stream that was delivered.
-    last: LruCache<LinkStreamKey, StreamPoint>,
+    last: LruCache<StoredStreamKey, StreamPoint>,
     /// Streams whose last point may be an old one, and the time until which that is so.
-    doubted: BTreeMap<LinkStreamKey, Instant>,
+    doubted: BTreeMap<StoredStreamKey, Instant>,
     /// The last point of each stream with messages that wait for the LAN.
-    ready_to: BTreeMap<LinkStreamKey, StreamPoint>,
-    held: BTreeMap<LinkStreamKey, VecDeque<HeldMessage>>,
+    ready_to: BTreeMap<StoredStreamKey, StreamPoint>,
+    held: BTreeMap<StoredStreamKey, VecDeque<HeldMessage>>,
     held_bytes: usize,
     ready: VecDeque<StoredDelivery>,
     ready_bytes: usize,
@@ -184,7 +198,7 @@ impl StoredImport {
     }
 
     /// Notes that another gateway has delivered the message at this place.
-    pub(super) fn on_heard(&mut self, sequence: u64, key: Option<LinkStreamKey>, point: Option<StreamPoint>) {
+    pub(super) fn on_heard(&mut self, sequence: u64, key: Option<StoredStreamKey>, point: Option<StreamPoint>) {
         self.note_delivered(sequence, Deliverer::Other);
         if let Some((key, point)) = key.zip(point) {
             self.doubted.remove(&key);
@@ -235,6 +249,11 @@ impl StoredImport {
         }
     }
 
+    /// Skips a place of the stream.
+    pub(super) fn on_refused(&mut self, sequence: u64) {
+        self.read_to = self.read_to.map(|read_to| read_to.max(sequence));
+    }
+
     fn on_origin(&mut self, now: Instant, origin: DurableOrigin, stored: StoredMessage) {
         let key = key_of(&origin, &stored.message.subject);
         let place = self.place(&key, &origin);
@@ -258,11 +277,11 @@ impl StoredImport {
     }
 
     /// Returns the last point of a stream that was delivered or waits for the LAN.
-    fn last_point(&self, key: &LinkStreamKey) -> Option<&StreamPoint> {
+    fn last_point(&self, key: &StoredStreamKey) -> Option<&StreamPoint> {
         self.ready_to.get(key).or_else(|| self.last.peek(key))
     }
 
-    fn place(&self, key: &LinkStreamKey, origin: &DurableOrigin) -> Place {
+    fn place(&self, key: &StoredStreamKey, origin: &DurableOrigin) -> Place {
         if self.last_point(key).is_some_and(|last| origin.envelope.point.is_covered_by(last)) {
             return Place::Covered;
         }
@@ -274,12 +293,12 @@ impl StoredImport {
 
     /// Returns the number of messages before this one that were not delivered. All messages of a stream are owed if it
     /// began after the first contact with its gateway.
-    fn missing_before(&self, key: &LinkStreamKey, origin: &DurableOrigin) -> Option<Count> {
-        let LinkEnvelope { share, point, .. } = &origin.envelope;
+    fn missing_before(&self, key: &StoredStreamKey, origin: &DurableOrigin) -> Option<Count> {
+        let LinkEnvelope { site, share, point, .. } = &origin.envelope;
         match self.last_point(key) {
             Some(last) => point.missing_since(last),
             None => {
-                let contact = *self.contacts.peek(&(point.gateway, *share))?;
+                let contact = *self.contacts.peek(&(site.clone(), point.gateway, *share))?;
                 let missing = point.ordinal - 1;
                 Some(Count::Exact(missing)).filter(|_| contact <= point.first_number && 0 < missing)
             }
@@ -288,13 +307,13 @@ impl StoredImport {
 
     /// Notes the first number of each share of a gateway that was read.
     fn note_contact(&mut self, origin: &DurableOrigin) {
-        let LinkEnvelope { share, number, point, .. } = &origin.envelope;
-        let first = self.contacts.get_or_insert_mut((point.gateway, *share), || *number);
+        let LinkEnvelope { site, share, number, point, .. } = &origin.envelope;
+        let first = self.contacts.get_or_insert_mut((site.clone(), point.gateway, *share), || *number);
         *first = (*first).min(*number);
     }
 
     /// Delivers the messages that waited for the last one.
-    fn release(&mut self, now: Instant, key: &LinkStreamKey) {
+    fn release(&mut self, now: Instant, key: &StoredStreamKey) {
         while let Some(first) = self.held.get(key).and_then(VecDeque::front) {
             let origin = first.origin.clone();
             let place = self.place(key, &origin);
@@ -312,7 +331,7 @@ impl StoredImport {
         }
     }
 
-    fn pop_held(&mut self, key: &LinkStreamKey) -> Option<StoredMessage> {
+    fn pop_held(&mut self, key: &StoredStreamKey) -> Option<StoredMessage> {
         let held = self.held.get_mut(key)?;
         let first = held.pop_front()?;
         if held.is_empty() {
@@ -325,7 +344,7 @@ impl StoredImport {
     /// Reports the messages that did not come in time as lost, and delivers those that waited for them.
     pub(super) fn on_tick(&mut self, now: Instant) {
         let is_due = |held: &VecDeque<HeldMessage>| held.iter().any(|message| message.at + HOLD_TIME <= now);
-        let due: Vec<LinkStreamKey> =
+        let due: Vec<StoredStreamKey> =
             self.held.iter().filter(|(_, held)| is_due(held)).map(|(key, _)| key.clone()).collect();
         for key in due {
             let Some(origin) = self.held.get(&key).and_then(VecDeque::front).map(|first| first.origin.clone()) else {
@@ -349,7 +368,7 @@ impl StoredImport {
     fn deliver(
         &mut self,
         now: Instant,
-        key: LinkStreamKey,
+        key: StoredStreamKey,
         origin: DurableOrigin,
         stored: StoredMessage,
         missing: Option<Count>,
@@ -414,7 +433,7 @@ impl StoredImport {
         }
     }
 
-    fn advance(&mut self, key: LinkStreamKey, mut point: StreamPoint) {
+    fn advance(&mut self, key: StoredStreamKey, mut point: StreamPoint) {
         if let Some(last) = self.last.get(&key) {
             if point.is_covered_by(last) {
                 return;
@@ -428,8 +447,8 @@ impl StoredImport {
 }
 
 /// Returns the stream of a durable message.
-pub(super) fn key_of(origin: &DurableOrigin, subject: &Subject) -> LinkStreamKey {
-    LinkStreamKey { publisher: origin.envelope.publisher.epoch, subject: subject.clone() }
+pub(super) fn key_of(origin: &DurableOrigin, subject: &Subject) -> StoredStreamKey {
+    StoredStreamKey::new(&origin.envelope, subject)
 }
 
 #[cfg(test)]
@@ -480,7 +499,7 @@ mod tests {
     }
 
     fn hear(import: &mut StoredImport, place: u64, number: u64) {
-        let key = LinkStreamKey { publisher: Epoch::new(1).unwrap(), subject: SUBJECT.parse().unwrap() };
+        let key = StoredStreamKey::new(&envelope(number), &SUBJECT.parse().unwrap());
         import.on_heard(place, Some(key), Some(envelope(number).point));
     }
 

@@ -1,8 +1,10 @@
 //! The side of the servers: announcements and pages leave the site, and requests of other sites reach the servers.
 
 use super::relayed_types::retain_types;
-use super::request_queue::{REQUEST_HEADER, RelayedRequest};
-use super::{CarriedShares, EVENT_PREFIX, EventRelay, FOLLOW_INTERVAL, FOLLOWERS_MAX, SITES_MAX, message_with};
+use super::request_queue::RelayedRequest;
+use super::{
+    CarriedShares, EVENT_PREFIX, EventRelay, FOLLOW_INTERVAL, FOLLOWERS_MAX, REQUEST_HEADER, SITES_MAX, message_with,
+};
 use crate::event::model::ServerId;
 use crate::event::replication::{Announcement, ReplicationRequest};
 use crate::event::server_origin::{ServerOrigin, ServerSite};
@@ -48,7 +50,8 @@ impl EventRelay {
         {
             return;
         }
-        self.remove_refused(&mut announcement.events, permitted);
+        let own = self.publications.clone();
+        self.remove_refused(&mut announcement.events, |subject| permitted.permits(subject) && own.permits(subject));
         self.export_announcement(from, &announcement);
     }
 
@@ -156,7 +159,8 @@ impl EventRelay {
             return;
         }
         let Some(request) = self.exported.take(server) else { return };
-        self.remove_refused(&mut page.events, permitted);
+        let own = self.publications.clone();
+        self.remove_refused(&mut page.events, |subject| permitted.permits(subject) && own.permits(subject));
         retain_types(&mut page.events, &self.types.exports);
         if let Some(last) = self.fit(&mut page.events, self.hub_bytes_max) {
             (page.covered, page.more_follows) = (last, true);

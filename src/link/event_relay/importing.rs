@@ -2,16 +2,18 @@
 
 use super::exporting::request_of;
 use super::relayed_types::retain_types;
-use super::request_queue::{REQUEST_HEADER, RelayedRequest};
-use super::{CarriedShares, EVENT_PREFIX, EventRelay, FOLLOW_INTERVAL, message_with};
+use super::request_queue::RelayedRequest;
+use super::{CarriedShares, EVENT_PREFIX, EventRelay, FOLLOW_INTERVAL, REQUEST_HEADER, message_with};
 use crate::event::model::ServerId;
 use crate::event::replication::Announcement;
 use crate::event::server_origin::{ServerOrigin, ServerSite};
+use crate::link::hub_sender::HubSender;
 use crate::link::site_name::SiteName;
 use crate::listener::replication::{
     REQUEST_PREFIX, SERVER_PREFIX, encode_announcement, encode_page, read_announcement, read_page, read_request,
 };
 use crate::message::{Epoch, Headers, Message};
+use crate::subject::Subject;
 use crate::time::Instant;
 use bytes::Bytes;
 
@@ -30,9 +32,10 @@ impl EventRelay {
         &mut self,
         now: Instant,
         shares: CarriedShares,
-        site: &SiteName,
         server: ServerId,
         message: &Message,
+        sender: &HubSender,
+        site: &SiteName,
     ) -> bool {
         if *site == self.site || self.types.imports.is_empty() {
             return true;
@@ -42,6 +45,7 @@ impl EventRelay {
         if announcement.until.server != server || !announcement.is_held || !announcement.is_sound() {
             return false;
         }
+        self.remove_refused(&mut announcement.events, |subject| sender.may_publish(subject));
         // Nobody in this site is followed by that peer.
         announcement.follows = false;
         let is_carried = self.is_of_its_site(now, server, &origin.site)
@@ -59,7 +63,7 @@ impl EventRelay {
         let mut announcement = announcement.clone();
         retain_types(&mut announcement.events, &self.types.imports);
         let permitted = self.permitted.clone();
-        self.remove_refused(&mut announcement.events, &permitted);
+        self.remove_refused(&mut announcement.events, |subject| permitted.permits(subject));
         if let Some(last) = self.fit(&mut announcement.events, self.lan_bytes_max) {
             announcement.until = last;
         }
@@ -95,7 +99,13 @@ impl EventRelay {
     }
 
     /// Handles the answer of another site to a request of this LAN. Returns false if it is invalid.
-    pub(super) fn on_hub_page(&mut self, site: &SiteName, server: ServerId, message: &Message) -> bool {
+    pub(super) fn on_hub_page(
+        &mut self,
+        site: &SiteName,
+        server: ServerId,
+        message: &Message,
+        sender: &HubSender,
+    ) -> bool {
         let Some(request) = request_of(&message.headers) else { return false };
         if *site != self.site || request.gateway != self.gateway {
             return true;
@@ -109,7 +119,8 @@ impl EventRelay {
         let Some(reply) = self.imported.take(request.number, server, of_site) else { return true };
         retain_types(&mut page.events, &self.types.imports);
         let permitted = self.permitted.clone();
-        self.remove_refused(&mut page.events, &permitted);
+        let permits = |subject: &Subject| permitted.permits(subject) && sender.may_publish(subject);
+        self.remove_refused(&mut page.events, permits);
         if let Some(last) = self.fit(&mut page.events, self.lan_bytes_max) {
             (page.covered, page.more_follows) = (last, true);
         }

@@ -25,6 +25,7 @@ mod tests;
 
 use self::relayed_types::{RelayedTypes, fit};
 use self::request_queue::{ExportedRequests, ImportedRequests};
+use super::hub_sender::{HubSender, site_publications};
 use super::shares::{SHARES, share_of};
 use super::site_name::SiteName;
 use super::unsent_messages::UnsentMessages;
@@ -43,6 +44,8 @@ use std::time::Duration;
 
 /// Subjects of the cluster for the replication of events.
 pub const EVENT_PREFIX: &str = "_SEQCAST.LINK.EVENT.";
+/// Name of the header field that identifies a request at the cluster.
+pub const REQUEST_HEADER: &str = "Seqcast-Link";
 /// Interval at which an importing site says that it follows events, and an exporting gateway that it relays them.
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum number of servers, of this site and of others together, that a gateway relays.
@@ -149,6 +152,8 @@ pub struct EventRelay {
     types: RelayedTypes,
     /// Subjects on which the certificate of this host permits it to publish.
     permitted: PermittedSubjects,
+    /// Subjects on which it permits this site to publish at the cluster.
+    publications: PermittedSubjects,
     lan_bytes_max: usize,
     hub_bytes_max: usize,
     /// Subject of the answers of servers, without the number at its end.
@@ -183,9 +188,10 @@ impl EventRelay {
         now: Instant,
     ) -> EventRelay {
         EventRelay {
-            site,
             gateway,
             types: RelayedTypes::default(),
+            publications: site_publications(&permitted, &site).unwrap_or_else(|| PermittedSubjects::of([])),
+            site,
             permitted,
             lan_bytes_max,
             hub_bytes_max: 1 << 20,
@@ -245,7 +251,7 @@ impl EventRelay {
     }
 
     /// Handles a message of the cluster on a subject with [`EVENT_PREFIX`].
-    pub fn on_hub_message(&mut self, now: Instant, shares: CarriedShares, message: &Message) {
+    pub fn on_hub_message(&mut self, now: Instant, shares: CarriedShares, message: &Message, sender: &HubSender) {
         let words = message.subject.as_str().strip_prefix(EVENT_PREFIX).unwrap_or_default();
         let words: Vec<&str> = words.split('.').collect();
         let server = |word: &str| word.parse().ok().map(ServerId).filter(|server| server.to_string() == word);
@@ -256,9 +262,9 @@ impl EventRelay {
                 true
             }
             ([kind, _, number], Some(site)) => server(number).is_some_and(|server| match *kind {
-                "SERVER" => self.on_hub_announcement(now, shares, &site, server, message),
+                "SERVER" => self.on_hub_announcement(now, shares, server, message, sender, &site),
                 "QUERY" => self.on_hub_request(now, shares, &site, server, message),
-                "PAGE" => self.on_hub_page(&site, server, message),
+                "PAGE" => self.on_hub_page(&site, server, message, sender),
                 _ => false,
             }),
             _ => false,
@@ -409,8 +415,8 @@ impl EventRelay {
     }
 
     /// Takes out the events that a certificate does not permit.
-    fn remove_refused(&mut self, events: &mut Vec<Event>, permitted: &PermittedSubjects) {
-        let refused = events.extract_if(.., |event| !permitted.permits(event.event_type.subject()));
+    fn remove_refused(&mut self, events: &mut Vec<Event>, permits: impl Fn(&Subject) -> bool) {
+        let refused = events.extract_if(.., |event| !permits(event.event_type.subject()));
         for id in refused.map(|event| event.id).collect::<Vec<EventId>>() {
             self.counts.refused += 1;
             if self.counts.refused.is_power_of_two() {

@@ -10,8 +10,6 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// Name of the header field that identifies a request at the cluster.
-pub(super) const REQUEST_HEADER: &str = "Seqcast-Link";
 /// Time after which a server that does not answer is sent the next request. Its follower repeats this one.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of requests to one server that wait for the answer to an earlier one.

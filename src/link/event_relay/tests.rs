@@ -87,6 +87,7 @@ fn only_named_types_leave_and_enter_a_site() {
         at(1),
         all_shares(),
         &message_with(&format!("{EVENT_PREFIX}FOLLOW.hq"), Headers::new(), Bytes::new()),
+        &HubSender::Unproven,
     );
     assert_eq!(announced(&drain(|| plant.poll_hub())), [announcement(4, 4, Vec::new())], "the position");
     plant.on_tick(at(1), all_shares());
@@ -101,7 +102,7 @@ fn only_named_types_leave_and_enter_a_site() {
     let exported = Announcement { events: vec![events[0].clone(), events[2].clone()], ..told.clone() };
     assert_eq!(announced(&crossing), [exported], "the positions stay");
     let mut hq = relay("hq", 2, &[], &["plant/*", "secret"]);
-    hq.on_hub_message(at(3), all_shares(), &crossing[0]);
+    hq.on_hub_message(at(3), all_shares(), &crossing[0], &HubSender::Unproven);
     let delivered = drain(|| hq.poll_lan());
     assert_eq!(announced(&delivered), [Announcement { events: vec![events[0].clone()], ..told.clone() }]);
     let origin = ServerOrigin { site: ServerSite::Other("plant1".into()), peer: epoch(70) };
@@ -113,9 +114,10 @@ fn only_named_types_leave_and_enter_a_site() {
         at(4),
         all_shares(),
         &message_with(&format!("{EVENT_PREFIX}FOLLOW.lab"), Headers::new(), Bytes::new()),
+        &HubSender::Unproven,
     );
     other.on_lan_message(at(5), all_shares(), &delivered[0], epoch(2), &permitted);
-    other.on_hub_message(at(6), all_shares(), &crossing[0]);
+    other.on_hub_message(at(6), all_shares(), &crossing[0], &HubSender::Unproven);
     assert_eq!((other.poll_hub(), other.poll_lan()), (None, None));
 }
 
@@ -126,7 +128,12 @@ fn denied_and_oversize_events_are_counted() {
     hq.lan_bytes_max = 10_000;
     let events =
         vec![event(2, "plant/1", 4_000), event(3, "other", 0), event(4, "plant/1", 20_000), event(5, "plant/1", 6_000)];
-    hq.on_hub_message(at(0), all_shares(), &at_hub("plant1", &announcement(1, 5, events.clone())));
+    hq.on_hub_message(
+        at(0),
+        all_shares(),
+        &at_hub("plant1", &announcement(1, 5, events.clone())),
+        &HubSender::Unproven,
+    );
     let cut = Announcement { until: events[0].id, events: vec![events[0].clone()], ..announcement(1, 5, Vec::new()) };
     // The last event is requested by the followers.
     assert_eq!(announced(&drain(|| hq.poll_lan())), [cut]);
@@ -143,7 +150,12 @@ fn first_site_keeps_a_contested_number() {
     let permitted = PermittedSubjects::all();
     hq.on_lan_message(at(0), all_shares(), &on_lan(&announcement(1, 1, Vec::new())), epoch(71), &permitted);
     for millis in [1, 2] {
-        hq.on_hub_message(at(millis), all_shares(), &at_hub("plant1", &announcement(1, 2, vec![event(2, "a", 0)])));
+        hq.on_hub_message(
+            at(millis),
+            all_shares(),
+            &at_hub("plant1", &announcement(1, 2, vec![event(2, "a", 0)])),
+            &HubSender::Unproven,
+        );
     }
     assert_eq!(hq.poll_lan(), None);
     let site = ServerSite::Other("plant1".into());
@@ -178,7 +190,7 @@ fn hostile_messages_of_the_hub_are_counted() {
     messages.push(Message { payload: valid.payload.slice(1..), ..valid.clone() });
     let count = messages.len() as u64;
     for message in messages {
-        hq.on_hub_message(at(0), all_shares(), &message);
+        hq.on_hub_message(at(0), all_shares(), &message, &HubSender::Unproven);
     }
     assert_eq!((hq.counts().invalid, hq.poll_lan(), hq.poll_hub()), (count, None, None));
     let mut rng = Rng::new(9);
@@ -187,7 +199,12 @@ fn hostile_messages_of_the_hub_are_counted() {
         let index = rng.below(payload.len() as u64) as usize;
         payload[index] = rng.below(256) as u8;
         // Each is relayed or refused, without a panic.
-        hq.on_hub_message(at(0), all_shares(), &Message { payload: payload.into(), ..valid.clone() });
+        hq.on_hub_message(
+            at(0),
+            all_shares(),
+            &Message { payload: payload.into(), ..valid.clone() },
+            &HubSender::Unproven,
+        );
         drain(|| hq.poll_lan());
     }
 }
@@ -195,7 +212,7 @@ fn hostile_messages_of_the_hub_are_counted() {
 #[test]
 fn answers_reach_only_those_that_asked() {
     let mut hq = relay("hq", 2, &[], &["*"]);
-    hq.on_hub_message(at(0), all_shares(), &at_hub("plant1", &announcement(9, 9, Vec::new())));
+    hq.on_hub_message(at(0), all_shares(), &at_hub("plant1", &announcement(9, 9, Vec::new())), &HubSender::Unproven);
     drain(|| hq.poll_lan());
     let request = ReplicationRequest { after: position(1), types: types(&["*"]) };
     let ask = |reply: &str| Message {
@@ -219,13 +236,13 @@ fn answers_reach_only_those_that_asked() {
     let value = asked.headers.iter().next().unwrap().1.to_owned();
     let other_gateway = format!("hq {} 1", epoch(3));
     for wrong in [answer("plant2", &value), answer("plant1", &other_gateway), answer("plant1", "hq 1 1")] {
-        hq.on_hub_message(at(2), all_shares(), &wrong);
+        hq.on_hub_message(at(2), all_shares(), &wrong, &HubSender::Unproven);
         assert_eq!(hq.poll_lan(), None);
     }
-    hq.on_hub_message(at(3), all_shares(), &answer("plant1", &value));
+    hq.on_hub_message(at(3), all_shares(), &answer("plant1", &value), &HubSender::Unproven);
     let delivered = hq.poll_lan().expect("the answer");
     assert_eq!((delivered.subject.as_str(), read_page(delivered.payload.clone())), (reply.as_str(), Ok(page.clone())));
-    hq.on_hub_message(at(4), all_shares(), &answer("plant1", &value));
+    hq.on_hub_message(at(4), all_shares(), &answer("plant1", &value), &HubSender::Unproven);
     assert_eq!(hq.poll_lan(), None, "each request has one answer");
 }
 
@@ -355,7 +372,7 @@ impl Sites {
         for message in due {
             for relay in 0..4 {
                 let shares = self.shares(relay);
-                self.relays[relay].on_hub_message(at(self.now), shares, &message);
+                self.relays[relay].on_hub_message(at(self.now), shares, &message, &HubSender::Unproven);
             }
         }
     }

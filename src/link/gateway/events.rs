@@ -3,6 +3,7 @@
 use super::Gateway;
 use crate::link::event_relay::{CarriedShares, EventRelay};
 use crate::link::gateway_settings::GatewaySettings;
+use crate::link::hub_sender::HubSender;
 use crate::message::{Epoch, Message};
 use crate::subject::permitted_subjects::PermittedSubjects;
 use crate::time::Instant;
@@ -31,9 +32,9 @@ impl Gateway {
     }
 
     /// Handles a message of the cluster on a subject of the replication of events.
-    pub(super) fn on_event_message(&mut self, now: Instant, message: &Message) {
+    pub(super) fn on_event_message(&mut self, now: Instant, message: &Message, sender: &HubSender) {
         self.check_lease(now);
-        self.events.on_hub_message(now, self.carried(), message);
+        self.events.on_hub_message(now, self.carried(), message, sender);
     }
 
     pub(super) fn carried(&self) -> CarriedShares {

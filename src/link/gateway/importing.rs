@@ -1,9 +1,11 @@
 //! Imports: messages of the cluster are delivered to the LAN, or retained while another gateway delivers them.
 
 use super::Gateway;
+use crate::link::bye::GatewayBye;
 use crate::link::durable::DurableDelivery;
 use crate::link::envelope::{LinkEnvelope, ORIGIN_HEADER};
 use crate::link::export::{LinkStreamKey, STANDBY_TIME};
+use crate::link::hub_sender::HubSender;
 use crate::link::import::{Imported, RoundRequest};
 use crate::link::import_queue::{HubContent, HubItem};
 use crate::link::manifest::LinkManifest;
@@ -211,6 +213,14 @@ impl Gateway {
     /// Returns whether the LAN takes this message.
     fn permits(&self, message: &Message) -> bool {
         message.body_bytes() <= self.settings.message_bytes_max && self.settings.permitted.permits(&message.subject)
+    }
+
+    /// Handles the end of a gateway of another site.
+    pub(super) fn on_bye(&mut self, now: Instant, message: &Message, sender: &HubSender) {
+        match GatewayBye::from_json(&message.payload) {
+            Ok(bye) if sender.speaks_for(&bye.site) => self.watch.on_bye(now, bye),
+            _ => self.counts.invalid += 1,
+        }
     }
 
     fn report(&mut self, loss: SiteLoss) {

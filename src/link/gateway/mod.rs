@@ -13,7 +13,6 @@ mod importing;
 mod requests;
 
 use self::events::event_relay;
-use super::bye::GatewayBye;
 use super::durable::DurableGateway;
 use super::envelope::LinkEnvelope;
 use super::event_relay::{EVENT_PREFIX, EventRelay};
@@ -21,6 +20,7 @@ use super::export::{Export, Exporter, LinkStreamKey, ROUND_INTERVAL};
 use super::gateway_counts::{GatewayCounts, SiteConflict, SiteCounts};
 use super::gateway_settings::GatewaySettings;
 use super::gateway_watch::{GatewayWatch, SILENCE_MAX};
+use super::hub_sender::HubSender;
 use super::import::ImportLedger;
 use super::import_queue::{HubContent, HubItem, ImportQueue};
 use super::import_standby::ImportStandby;
@@ -239,14 +239,14 @@ impl Gateway {
     }
 
     /// Handles a message of the cluster on a subject of the system.
-    pub fn on_system_message(&mut self, now: Instant, message: Message) {
+    pub fn on_system_message(&mut self, now: Instant, message: Message, sender: &HubSender) {
         let subject = message.subject.as_bytes();
         if subject.starts_with(EVENT_PREFIX.as_bytes()) {
-            self.on_event_message(now, &message);
+            self.on_event_message(now, &message, sender);
         } else if subject.starts_with(MANIFEST_PREFIX.as_bytes()) {
-            self.on_manifest(now, &message);
+            self.on_manifest(now, &message, sender);
         } else if subject.starts_with(BYE_PREFIX.as_bytes()) {
-            self.on_bye(now, &message);
+            self.on_bye(now, &message, sender);
         } else if subject.strip_prefix(REQUEST_PREFIX.as_bytes()) == Some(self.settings.site.as_str().as_bytes()) {
             self.on_request(&message);
         }
@@ -437,8 +437,13 @@ impl Gateway {
         }
     }
 
-    fn on_manifest(&mut self, now: Instant, message: &Message) {
-        let Ok(manifest) = LinkManifest::from_json(&message.payload) else { return self.counts.invalid += 1 };
+    fn on_manifest(&mut self, now: Instant, message: &Message, sender: &HubSender) {
+        let Ok(mut manifest) = LinkManifest::from_json(&message.payload) else { return self.counts.invalid += 1 };
+        if !sender.speaks_for(&manifest.site) {
+            return self.counts.invalid += 1;
+        }
+        // Messages on other subjects are not accepted, so they are no losses.
+        manifest.entries.retain(|entry| sender.may_publish(&entry.subject));
         if manifest.site == self.settings.site {
             return self.on_own_manifest(now, manifest);
         }
@@ -460,13 +465,6 @@ impl Gateway {
             if STRANGER_TIME <= now.since(since) {
                 self.conflict = Some(SiteConflict::TwoLans(manifest.site));
             }
-        }
-    }
-
-    fn on_bye(&mut self, now: Instant, message: &Message) {
-        match GatewayBye::from_json(&message.payload) {
-            Ok(bye) => self.watch.on_bye(now, bye),
-            Err(_) => self.counts.invalid += 1,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::Gateway;
 use crate::link::envelope::LinkEnvelope;
+use crate::link::hub_sender::HubSender;
 use crate::link::interest_summary::{LanInterest, LanReceivers};
 use crate::link::pending_request::RequestOrigin;
 use crate::link::request_relay::RelayCounts;
@@ -66,8 +67,8 @@ impl Gateway {
 
     /// Handles a message of the cluster about interest, a request or a reply. `is_unserved` says that the cluster itself
     /// reports that nobody has received a request.
-    pub fn on_relay_message(&mut self, now: Instant, message: Message, is_unserved: bool) {
-        if !self.relay.on_hub_message(now, message, is_unserved) {
+    pub fn on_relay_message(&mut self, now: Instant, message: Message, is_unserved: bool, sender: &HubSender) {
+        if !self.relay.on_hub_message(now, message, is_unserved, sender) {
             self.counts.invalid += 1;
         }
     }

@@ -4,6 +4,7 @@ use super::super::durable::DurableSettings;
 use super::super::envelope::LinkEnvelope;
 use super::super::gateway::Gateway;
 use super::super::gateway_settings::GatewaySettings;
+use super::super::hub_sender::HubSender;
 use super::super::site_loss::SiteReport;
 use super::super::system_messages::{INTEREST_PREFIX, LOSS_SUBJECT};
 use super::{at, epoch};
@@ -198,7 +199,7 @@ impl Model {
             for _ in 0..self.rng.below(40) {
                 let Some(message) = host.arriving.pop_front() else { break };
                 match message.subject.as_bytes().starts_with(b"_SEQCAST.") {
-                    true => host.gateway.on_system_message(self.now, message),
+                    true => host.gateway.on_system_message(self.now, message, &HubSender::Unproven),
                     false => host.gateway.on_hub_message(self.now, message),
                 }
             }

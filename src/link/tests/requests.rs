@@ -3,6 +3,7 @@
 use super::super::durable::DurableSettings;
 use super::super::envelope::LinkEnvelope;
 use super::super::gateway_settings::GatewaySettings;
+use super::super::hub_sender::HubSender;
 use super::super::interest_summary::{LanInterest, LanReceivers};
 use super::super::pending_request::{PENDING_MAX, REPLY_TIMEOUT, RequestOrigin};
 use super::super::position::StreamPoint;
@@ -67,11 +68,11 @@ impl Hub {
             };
             if subject.starts_with(INTEREST_PREFIX) {
                 for to in (0..self.sites.len()).filter(|to| *to != from) {
-                    assert!(self.sites[to].on_hub_message(self.now, message.clone(), false));
+                    assert!(self.sites[to].on_hub_message(self.now, message.clone(), false, &HubSender::Unproven));
                 }
             } else if let Some(to) = site(CALL_PREFIX).or_else(|| site(REPLY_PREFIX)) {
                 for _ in 0..self.copies {
-                    assert!(self.sites[to].on_hub_message(self.now, message.clone(), false));
+                    assert!(self.sites[to].on_hub_message(self.now, message.clone(), false, &HubSender::Unproven));
                 }
             } else {
                 others.push(subject);
@@ -244,11 +245,14 @@ fn clients_of_the_cluster_answer_named_subjects() {
     let sent = hub.sites[0].poll_hub().expect("a request");
     assert_eq!(sent.subject.as_str(), "erp.orders");
     let reply: Subject = sent.reply.clone().expect("a reply subject");
-    assert!(hub.sites[0].on_hub_message(hub.now, Message::new(reply.clone(), ""), true), "the server says 503");
+    assert!(
+        hub.sites[0].on_hub_message(hub.now, Message::new(reply.clone(), ""), true, &HubSender::Unproven),
+        "the server says 503"
+    );
     assert!(hub.lan(0).iter().all(is_no_responders));
     assert_eq!(hub.sites[0].counts.no_responders, 1);
     // The request has ended.
-    assert!(hub.sites[0].on_hub_message(hub.now, Message::new(reply, "late"), false));
+    assert!(hub.sites[0].on_hub_message(hub.now, Message::new(reply, "late"), false, &HubSender::Unproven));
     assert_eq!(hub.lan(0), []);
 }
 
@@ -279,7 +283,12 @@ fn hostile_requests_and_replies_are_bounded() {
     hub.sites[0].on_request(hub.now, RequestOrigin::Client, request("lab.x", "_INBOX.x"));
     assert_eq!((hub.sites[0].counts.dropped, hub.sites[0].poll_lookup()), (10, None));
     for subject in ["_SEQCAST.LINK.REPLY.site0.0000000000000001.x", "_SEQCAST.LINK.REPLY.site0.0000000000000009.1"] {
-        assert!(!hub.sites[0].on_hub_message(hub.now, Message::new(subject.parse().unwrap(), ""), false));
+        assert!(!hub.sites[0].on_hub_message(
+            hub.now,
+            Message::new(subject.parse().unwrap(), ""),
+            false,
+            &HubSender::Unproven
+        ));
     }
     for _ in 0..PENDING_MAX + 1_000 {
         hub.sites[0].on_request(hub.now, RequestOrigin::Lan, request("plant.x", "_INBOX.asker.1"));

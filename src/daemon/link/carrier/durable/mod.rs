@@ -17,8 +17,10 @@ use crate::daemon::link::report::StreamTask;
 use crate::link::durable::{SpoolTicket, StoreOutcome};
 use crate::link::site_name::SiteName;
 use crate::message::Message;
+use crate::security::batch_signature::BATCH_MESSAGES_MAX;
 use crate::subject::Pattern;
 use crate::subject::pattern_set::PatternSet;
+use crate::time::WallTime;
 use async_nats::Client;
 use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::consumer::pull::{Ordered, OrderedConfig};
@@ -55,6 +57,23 @@ type AwaitedAnswer = BoxFuture<'static, Answered>;
 struct Answered {
     ticket: SpoolTicket,
     outcome: Result<(), PublishError>,
+}
+
+/// Arrival of a message in the stream.
+pub(in crate::daemon::link) struct StoredArrival {
+    /// Place of the message.
+    sequence: u64,
+    /// Time by the clock of the cluster.
+    pub(in crate::daemon::link) at: WallTime,
+}
+
+impl StoredArrival {
+    /// Returns the arrival of a message; `None` if the cluster does not state it.
+    fn of(read: &async_nats::jetstream::Message) -> Option<StoredArrival> {
+        let info = read.info().ok()?;
+        let nanos = u64::try_from(info.published.unix_timestamp_nanos()).ok()?;
+        Some(StoredArrival { sequence: info.stream_sequence, at: WallTime::from_nanos(nanos) })
+    }
 }
 
 /// The stream of a link.
@@ -184,26 +203,35 @@ impl LinkCarrier {
         }
     }
 
-    /// Sends the next message that waits. Returns whether there was one.
+    /// Sends the next messages that wait, those of one batch in a realm. Returns whether there were any.
     async fn send_to_stream(&self, context: &Context, answers: &FuturesUnordered<AwaitedAnswer>) -> bool {
-        let Some((ticket, message)) = self.next_to_store() else { return false };
-        let subject = hub_subject(&message.subject);
-        let publish = PublishMessage::build()
-            .headers(header_map(&message.headers))
-            .payload(message.payload)
-            .expected_stream(&self.durable.settings.name);
-        match context.send_publish(subject, publish).await {
-            Ok(answer) => answers.push(answered(ticket, answer).boxed()),
-            Err(error) => self.on_answer(Answered { ticket, outcome: Err(error) }),
+        let messages = self.next_to_store();
+        let is_any = !messages.is_empty();
+        for (ticket, message) in messages {
+            let subject = hub_subject(&message.subject);
+            let publish = PublishMessage::build()
+                .headers(header_map(&message.headers))
+                .payload(message.payload)
+                .expected_stream(&self.durable.settings.name);
+            match context.send_publish(subject, publish).await {
+                Ok(answer) => answers.push(answered(ticket, answer).boxed()),
+                Err(error) => self.on_answer(Answered { ticket, outcome: Err(error) }),
+            }
         }
-        true
+        is_any
     }
 
-    fn next_to_store(&self) -> Option<(SpoolTicket, Message)> {
+    /// Returns the next messages for the stream: one, or in a realm those that one signature covers.
+    fn next_to_store(&self) -> Vec<(SpoolTicket, Message)> {
         if !self.is_connected.get() || self.durable.facts.borrow().is_none() {
-            return None;
+            return Vec::new();
         }
-        self.gateway.borrow_mut().durable_mut().poll_store(Clock::now().instant)
+        let (now, mut gateway) = (Clock::now().instant, self.gateway.borrow_mut());
+        let mut next = || gateway.durable_mut().poll_store(now);
+        let Some(signing) = &self.signing else { return next().into_iter().collect() };
+        let count_max = if self.durable.is_held_up.get() { 1 } else { BATCH_MESSAGES_MAX };
+        let (tickets, messages): (Vec<_>, Vec<_>) = std::iter::from_fn(next).take(count_max).unzip();
+        tickets.into_iter().zip(signing.sign(messages)).collect()
     }
 
     fn on_answer(&self, answered: Answered) {
@@ -362,9 +390,18 @@ impl LinkCarrier {
     }
 
     fn on_read(&self, read: async_nats::jetstream::Message) {
-        let Some(sequence) = read.info().ok().map(|info| info.stream_sequence) else { return };
-        let message = received_message(read.message);
-        self.gateway.borrow_mut().durable_mut().on_stored(Clock::now().instant, sequence, message);
+        let Some(arrival) = StoredArrival::of(&read) else { return };
+        let StoredArrival { sequence, .. } = arrival;
+        let mut gateway = self.gateway.borrow_mut();
+        let durable = gateway.durable_mut();
+        match (received_message(read.message), &self.signing) {
+            (Some(message), Some(signing)) => match signing.open_stored(&arrival, message) {
+                Some(message) => durable.on_stored(Clock::now().instant, sequence, Some(message)),
+                None => durable.on_refused(sequence),
+            },
+            (message, _) => durable.on_stored(Clock::now().instant, sequence, message),
+        }
+        drop(gateway);
         self.wake();
     }
 
