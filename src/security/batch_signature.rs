@@ -255,7 +255,7 @@ mod tests {
     }
 
     fn hash(number: usize) -> BatchHash {
-        BatchHash::of_message([&b"plant.7"[..], &number.to_be_bytes()])
+        BatchHash::of_message([&b"plant.7"[..], &(number as u64).to_be_bytes()])
     }
 
     #[test]

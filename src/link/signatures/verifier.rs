@@ -214,7 +214,7 @@ impl LinkVerifier {
     /// Handles the announcement of a certificate. Returns whether a member of the realm asks for that of this gateway.
     pub fn on_certificate(&mut self, now: ClockReading, message: &Message) -> bool {
         let member =
-            (1 <= message.payload.len()).then(|| message.payload.slice(1..)).and_then(ProvenCertificate::decode);
+            (!message.payload.is_empty()).then(|| message.payload.slice(1..)).and_then(ProvenCertificate::decode);
         let Some(member) = member else {
             self.refuse(now.instant, SignatureRefusal::Signature);
             return false;
