@@ -9,6 +9,7 @@ use crate::support::exit_code::DONE;
 use crate::support::nats_server::NatsServer;
 use crate::support::wait::{let_time_pass, wait_until};
 use seqcast::bus::{Notice, SubscribeOptions};
+use seqcast::clock::Clock;
 use seqcast::link::shares::share_of;
 use seqcast::link::signatures::signer::LinkSigner;
 use seqcast::message::{Epoch, Headers, Message};
@@ -17,7 +18,7 @@ use seqcast::storage::realm::RealmDirectory;
 use seqcast::subject::Pattern;
 use seqcast::time::{Instant, WallTime};
 use serde_json::{Value, json};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// Permissions of a gateway of plant1 that exports `plant.>` and imports `hq.>`.
 const PLANT: [&str; 4] = ["plant.>", "hq.>", "_SEQCAST.LINK.*", "_SEQCAST.LINK.SITE.plant1.plant.>"];
@@ -131,8 +132,7 @@ fn epoch() -> Epoch {
 }
 
 fn wall() -> WallTime {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
-    WallTime::from_nanos(now.as_nanos() as u64)
+    Clock::now().wall
 }
 
 /// Returns the first message of a share that the intruder exports in the name of a site.
