@@ -5,10 +5,11 @@
 //! publisher came from which gateway. What it does not remember it delivers.
 
 use super::envelope::{LinkEnvelope, ORIGIN_HEADER};
-use super::export::LinkStreamKey;
+use super::site_name::SiteName;
 use crate::delivery::Deliveries;
 use crate::message::{DeliveryRef, Epoch};
 use crate::seqno::Seq;
+use crate::subject::Subject;
 use lru::LruCache;
 use std::num::NonZeroUsize;
 
@@ -16,6 +17,14 @@ use std::num::NonZeroUsize;
 pub const REMEMBERED_STREAMS_MAX: usize = 65_536;
 /// Maximum number of ranges of a stream. The oldest one is forgotten.
 const RANGES_MAX: usize = 8;
+
+/// Key of a stream. It names the site, since a site may claim any publisher.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct RemoteStreamKey {
+    site: SiteName,
+    publisher: Epoch,
+    subject: Subject,
+}
 
 /// Numbers of a stream that one gateway has delivered. Those between that did not come from it are lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +38,7 @@ struct DeliveredRange {
 #[derive(Debug)]
 pub struct RepeatFilter {
     /// Ranges of each stream, in order, without overlaps.
-    streams: LruCache<LinkStreamKey, Vec<DeliveredRange>>,
+    streams: LruCache<RemoteStreamKey, Vec<DeliveredRange>>,
     dropped: u64,
 }
 
@@ -74,14 +83,14 @@ impl RepeatFilter {
     fn is_repeated(&mut self, delivery: &DeliveryRef<'_>) -> bool {
         // A subscription that begins gets what others have got before.
         let Some(value) = origin_value(delivery.headers).filter(|_| !delivery.replayed) else { return false };
-        let Ok(LinkEnvelope { publisher, point, .. }) = LinkEnvelope::from_value(value) else { return false };
+        let Ok(LinkEnvelope { site, publisher, point, .. }) = LinkEnvelope::from_value(value) else { return false };
         let (Some(seq), gateway) = (point.position.seq, delivery.publisher.epoch) else { return false };
-        let key = LinkStreamKey { publisher: publisher.epoch, subject: delivery.subject.clone() };
+        let key = RemoteStreamKey { site, publisher: publisher.epoch, subject: delivery.subject.clone() };
         if let Some(ranges) = self.streams.get_mut(&key) {
             return note(ranges, gateway, seq);
         }
         let range = DeliveredRange { gateway, first: seq, last: seq };
-        self.streams.put(LinkStreamKey { subject: key.subject.detached(), ..key }, vec![range]);
+        self.streams.put(RemoteStreamKey { subject: key.subject.detached(), ..key }, vec![range]);
         false
     }
 }
@@ -126,7 +135,6 @@ mod tests {
     use crate::message::{Headers, Message, Publisher, Verdict};
     use crate::rng::Rng;
     use crate::seqno::Frame;
-    use crate::subject::Subject;
     use std::collections::BTreeSet;
 
     fn epoch(number: u64) -> Epoch {

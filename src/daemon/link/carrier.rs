@@ -425,7 +425,7 @@ impl LinkCarrier {
             }
         }
         for unsent in self.signing.iter().flat_map(|signing| signing.on_link(is_connected)) {
-            self.gateway.borrow_mut().on_unsent(&unsent);
+            self.gateway.borrow_mut().on_unsent(&unsent.headers);
         }
         self.gateway.borrow_mut().on_link(Clock::now().instant, is_connected);
         self.on_connection();
