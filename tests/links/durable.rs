@@ -137,6 +137,48 @@ fn durable_messages_outlast_an_outage() {
 }
 
 #[test]
+fn subjects_of_a_later_site_are_read() {
+    let hub = Hub::start();
+    let address = hub.address();
+    let start = |name: &str, settings: &[&str]| {
+        let own = [format!("site={name}"), address.clone()];
+        let settings: Vec<&str> = own.iter().map(String::as_str).chain(settings.iter().copied()).collect();
+        Gateway::start(&format!("{name}.test"), Place::new().port(), &settings)
+    };
+    let plant = start("plant1", &["link-durable=orders.0"]);
+    wait_until("there is a stream", || durable(&plant)["open"] == true);
+    let hq = start("hq", &["link-import=orders.*"]);
+    wait_until("the gateway reads the stream", || !durable(&hq)["position"].is_null());
+    let subscriber = hq.attach();
+    let subscription = subscribe(&subscriber, "orders.>");
+    let later = start("plant2", &["link-durable=orders.1"]);
+    wait_until("the stream has the subjects of both", || {
+        later.number("shares") == 16 && durable(&later)["open"] == true
+    });
+    let publishers = [plant.attach(), later.attach()];
+    let send = |number: u64| {
+        let bus = &publishers[(number % 7) as usize];
+        bus.publish(message(&format!("orders.{}", number % 7), &number.to_string())).expect("published");
+    };
+    let numbers = || (0..700).filter(|number| number % 7 < 2);
+    for number in numbers() {
+        send(number);
+        let_time_pass(Duration::from_millis(10), "the reader has passed them when it notices the subject");
+    }
+    let messages = receive(&subscription, 200);
+    assert_eq!(super::numbers(&messages), numbers().collect::<Vec<u64>>());
+    for subject in ["orders.0", "orders.1"] {
+        let of_subject = messages.iter().filter(|delivery| delivery.message.subject.to_string() == subject);
+        assert!(
+            of_subject.map(|delivery| payload(delivery).parse::<u64>().expect("a number")).is_sorted(),
+            "{subject}"
+        );
+    }
+    assert_eq!(subscription.recv_timeout(Duration::from_secs(1)).ok(), None, "nothing comes twice");
+    assert_eq!(hq.site("plant2")["lost_max"], 0);
+}
+
+#[test]
 fn killed_gateways_lose_and_repeat_no_durable_message() {
     let hub = Hub::start();
     let mut sites = DurableSites::start(&hub, 2, &[]);

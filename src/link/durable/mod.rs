@@ -206,6 +206,11 @@ impl DurableGateway {
         position
     }
 
+    /// Begins again to read the stream, behind an earlier place: the stream has subjects that this gateway has not read.
+    pub fn read_again(&mut self, position: u64) {
+        self.import.start(position);
+    }
+
     /// Returns whether further messages of the stream may be read.
     pub fn has_room(&self) -> bool {
         self.import.has_room()

@@ -4,11 +4,13 @@
 //! [`crate::link::durable`].
 
 mod position;
+mod read_subjects;
 mod stream;
 
 pub(in crate::daemon::link) use self::stream::HubStreamSettings;
 
 use self::position::{PositionError, PositionStore, StoredPosition};
+use self::read_subjects::{CatchUp, ReadSubjects};
 use self::stream::{HubStreamFault, StreamFacts};
 use super::LinkCarrier;
 use crate::clock::Clock;
@@ -39,7 +41,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 /// Time for which an answer of the cluster is awaited.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
 /// Interval at which the settings of the stream are read again.
-const LOOK_INTERVAL: Duration = Duration::from_secs(30);
+const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 /// The same while the stream cannot be used.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// Interval at which the position is stored.
@@ -84,6 +86,10 @@ pub(in crate::daemon::link) struct DurableLink {
     facts: RefCell<Option<StreamFacts>>,
     /// The position that the cluster stores, and its revision, while this gateway reads the stream.
     stored: Cell<Option<StoredPosition>>,
+    /// Subjects that the site reads.
+    subjects: RefCell<ReadSubjects>,
+    /// What the reader skips, because it was read before.
+    catch_up: RefCell<Option<CatchUp>>,
     /// Whether the stream has failed to store the last message.
     is_held_up: Cell<bool>,
     /// Wakes the task that looks after the stream.
@@ -108,6 +114,8 @@ impl DurableLink {
             positions,
             facts: RefCell::new(None),
             stored: Cell::new(None),
+            subjects: RefCell::default(),
+            catch_up: RefCell::default(),
             is_held_up: Cell::new(false),
             for_stream: Notify::new(),
             for_store: Notify::new(),
@@ -150,6 +158,7 @@ impl LinkCarrier {
                     let subjects = found.iter().flat_map(|facts| facts.subjects.iter().cloned()).collect();
                     self.gateway.borrow_mut().durable_mut().set_stream_subjects(subjects);
                     fault = found.as_ref().and_then(|facts| facts.fault.clone());
+                    found.iter().for_each(|facts| self.on_facts(facts));
                     facts.replace(found);
                 }
                 Err(found) => {
@@ -164,6 +173,12 @@ impl LinkCarrier {
             let pause = if facts.borrow().is_some() { LOOK_INTERVAL } else { RETRY_INTERVAL };
             drop(timeout(pause, for_stream.notified()).await);
         }
+    }
+
+    /// Notes which subjects the site reads.
+    fn on_facts(&self, facts: &StreamFacts) {
+        let wanted = stream::wanted_subjects(facts, &self.durable.imports);
+        self.durable.subjects.borrow_mut().on_facts(Clock::now().instant, wanted, facts.last);
     }
 
     /// Tells the durable part of a change of the connection.
@@ -309,6 +324,7 @@ impl LinkCarrier {
             sleep(LOOK_INTERVAL).await;
             return Ok(());
         }
+        self.on_facts(&facts);
         let mut stored = self.durable.positions.read(context).await?;
         // A site is owed what comes from its first contact on.
         let from = stored.position.unwrap_or(facts.last);
@@ -325,7 +341,14 @@ impl LinkCarrier {
             stored = written;
         }
         self.durable.stored.set(Some(stored));
-        let mut messages = self.open_reader(context, &facts, &wanted, position).await?;
+        let catch_up = self.durable.subjects.borrow_mut().catch_up(Clock::now().instant, position);
+        let from = catch_up.as_ref().map_or(position, |catch_up| catch_up.from);
+        if from < position {
+            tracing::info!(from, position, "reads the subjects that the stream has kept since then");
+            self.gateway.borrow_mut().durable_mut().read_again(from);
+        }
+        self.durable.catch_up.replace(catch_up);
+        let mut messages = self.open_reader(context, &facts, &wanted, from).await?;
         self.report.set_stream_fault(StreamTask::Read, None);
         self.deliver(context, &mut messages, stored.position.unwrap_or(position)).await
     }
@@ -371,7 +394,7 @@ impl LinkCarrier {
                     self.on_read(read);
                 }
                 _ = ticks.tick() => {
-                    if !self.may_read() {
+                    if !self.may_read() || self.durable.subjects.borrow().has_new(Clock::now().instant) {
                         return Ok(());
                     }
                     let position = self.gateway.borrow().durable().position().unwrap_or(reached);
@@ -392,9 +415,16 @@ impl LinkCarrier {
     fn on_read(&self, read: async_nats::jetstream::Message) {
         let Some(arrival) = StoredArrival::of(&read) else { return };
         let StoredArrival { sequence, .. } = arrival;
+        let message = received_message(read.message);
+        let was_read = |message: &Message| {
+            self.durable.catch_up.borrow().as_ref().is_some_and(|catch_up| catch_up.skips(sequence, &message.subject))
+        };
+        if message.as_ref().is_some_and(was_read) {
+            return;
+        }
         let mut gateway = self.gateway.borrow_mut();
         let durable = gateway.durable_mut();
-        match (received_message(read.message), &self.signing) {
+        match (message, &self.signing) {
             (Some(message), Some(signing)) => match signing.open_stored(&arrival, message) {
                 Some(message) => durable.on_stored(Clock::now().instant, sequence, Some(message)),
                 None => durable.on_refused(sequence),

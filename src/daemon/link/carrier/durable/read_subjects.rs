@@ -1,0 +1,122 @@
+//! Subjects that a site reads from the stream of the cluster.
+//!
+//! A reader limits itself to the subjects that the stream has when it begins. If a site adds others later, the reader does
+//! not get their messages until the next look at the stream. It begins again then, at the last place of the look before:
+//! all messages of the new subjects are behind it.
+
+use crate::subject::pattern_set::PatternSet;
+use crate::subject::{Pattern, Subject};
+use crate::time::Instant;
+use std::time::Duration;
+
+/// Time for which new subjects are a reason to begin again: by then the gateway that reads has noticed them.
+const NEW_TIME: Duration = Duration::from_secs(60);
+
+/// The subjects at the last look, and those that were new.
+#[derive(Debug, Default)]
+pub(super) struct ReadSubjects {
+    last_look: Option<Look>,
+    /// Time at which subjects were new, and the look before.
+    before: Option<Change>,
+}
+
+#[derive(Clone, Debug)]
+struct Look {
+    wanted: PatternSet,
+    /// Last place of the stream.
+    last: u64,
+}
+
+#[derive(Debug)]
+struct Change {
+    at: Instant,
+    before: Look,
+}
+
+/// Reads the messages of new subjects that the reader has passed.
+#[derive(Debug)]
+pub(super) struct CatchUp {
+    /// Place in the stream behind which their first messages are.
+    pub(super) from: u64,
+    /// Position of the reader. Up to it the messages of other subjects were read.
+    to: u64,
+    read: PatternSet,
+}
+
+impl ReadSubjects {
+    /// Notes the subjects that the site reads, and the last place of the stream.
+    pub(super) fn on_facts(&mut self, now: Instant, wanted: Vec<Pattern>, last: u64) {
+        let wanted: PatternSet = wanted.into_iter().collect();
+        let look = Look { wanted, last };
+        let Some(before) = self.last_look.replace(look.clone()) else { return };
+        let is_new = |pattern: &Pattern| !before.wanted.contains(pattern);
+        if look.wanted.patterns().iter().any(is_new) && !self.has_new(now) {
+            self.before = Some(Change { at: now, before });
+        }
+    }
+
+    /// Returns whether there are new subjects.
+    pub(super) fn has_new(&self, now: Instant) -> bool {
+        self.before.as_ref().is_some_and(|change| now.since(change.at) < NEW_TIME)
+    }
+
+    /// Returns how a reader at this position gets the messages of new subjects, if there are any. They are not new any
+    /// more then.
+    pub(super) fn catch_up(&mut self, now: Instant, position: u64) -> Option<CatchUp> {
+        let is_recent = self.has_new(now);
+        let Change { before, .. } = self.before.take().filter(|_| is_recent)?;
+        Some(CatchUp { from: before.last.min(position), to: position, read: before.wanted })
+    }
+}
+
+impl CatchUp {
+    /// Returns whether the message at this place was read before.
+    pub(super) fn skips(&self, sequence: u64, subject: &Subject) -> bool {
+        sequence <= self.to && self.read.matches(subject)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(secs: u64) -> Instant {
+        Instant::ZERO + Duration::from_secs(1000 + secs)
+    }
+
+    fn patterns(texts: &[&str]) -> Vec<Pattern> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn new_subjects_are_read_from_the_look_before() {
+        let mut subjects = ReadSubjects::default();
+        subjects.on_facts(at(0), patterns(&["a.>"]), 10);
+        subjects.on_facts(at(10), patterns(&["a.>"]), 20);
+        assert!(!subjects.has_new(at(10)), "the first subjects are not new");
+        subjects.on_facts(at(20), patterns(&["a.>", "b.>"]), 30);
+        // The look with which a reader begins finds nothing more.
+        subjects.on_facts(at(21), patterns(&["a.>", "b.>"]), 31);
+        assert!(subjects.has_new(at(21)));
+        let catch_up = subjects.catch_up(at(21), 29).unwrap();
+        assert_eq!(catch_up.from, 20);
+        let skips = |sequence, subject: &str| catch_up.skips(sequence, &subject.parse().unwrap());
+        assert_eq!(
+            [skips(21, "a.x"), skips(29, "a.x"), skips(30, "a.x"), skips(21, "b.x")],
+            [true, true, false, false]
+        );
+        assert!(!subjects.has_new(at(21)) && subjects.catch_up(at(21), 29).is_none(), "they are read by now");
+    }
+
+    #[test]
+    fn new_subjects_are_soon_left_to_the_reader() {
+        let mut subjects = ReadSubjects::default();
+        subjects.on_facts(at(0), patterns(&["a.>"]), 10);
+        subjects.on_facts(at(10), patterns(&["a.>", "b.>"]), 20);
+        assert!(subjects.has_new(at(69)) && !subjects.has_new(at(70)));
+        assert!(subjects.catch_up(at(70), 100).is_none());
+        subjects.on_facts(at(80), patterns(&["a.>", "b.>", "c.>"]), 120);
+        let catch_up = subjects.catch_up(at(80), 15).unwrap();
+        assert_eq!((catch_up.from, catch_up.to), (15, 15), "the position is before the look");
+    }
+}
