@@ -88,7 +88,7 @@ pub(in crate::daemon::link) struct DurableLink {
     stored: Cell<Option<StoredPosition>>,
     /// Subjects that the site reads.
     subjects: RefCell<ReadSubjects>,
-    /// What the reader skips, because it was read before.
+    /// Messages that the reader skips, because it has read them before.
     catch_up: RefCell<Option<CatchUp>>,
     /// Whether the stream has failed to store the last message.
     is_held_up: Cell<bool>,
