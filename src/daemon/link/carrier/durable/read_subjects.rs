@@ -1,8 +1,8 @@
 //! Subjects that a site reads from the stream of the cluster.
 //!
-//! A reader limits itself to the subjects that the stream has when it begins. If a site adds others later, the reader does
-//! not get their messages until the next look at the stream. It begins again then, at the last place of the look before:
-//! all messages of the new subjects are behind it.
+//! A reader limits itself to the subjects that the stream has when it begins. If a site adds others later, the reader
+//! does not get their messages until the next look at the stream. It begins again then, at the last place of the look
+//! before: all messages of the new subjects are behind it.
 
 use crate::subject::pattern_set::PatternSet;
 use crate::subject::{Pattern, Subject};
