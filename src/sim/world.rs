@@ -484,6 +484,8 @@ impl<'a> World<'a> {
                     self.carry(host, to, Path::Unicast, id, &bytes);
                 }
             }
+            // Members at other peers get them.
+            Effect::Deliver { to, .. } if to.is_empty() => {}
             Effect::Deliver { to, deliveries, .. } => self.deliver_all(host, &to, deliveries),
             Effect::Report { to, loss } => {
                 self.log(|| {
