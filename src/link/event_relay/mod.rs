@@ -54,8 +54,8 @@ const SERVERS_MAX: usize = 1024;
 const FOLLOWERS_MAX: usize = 4096;
 /// Maximum number of other sites that follow.
 const SITES_MAX: usize = 256;
-/// Bytes of headers, reply subject and numbers beside the events of a message.
-const OVERHEAD_BYTES: usize = 512;
+/// Bytes of headers, reply subject and numbers beside the events of a message. The signature of a realm has up to 409.
+pub(super) const OVERHEAD_BYTES: usize = 1024;
 /// Maximum bytes that wait for the cluster, and for the LAN. Live messages have queues of their own.
 const WAITING_BYTES_MAX: usize = 16 << 20;
 /// Maximum number of notices that wait. Further ones are not logged, but counted.

@@ -3,8 +3,11 @@
 use super::signer::LinkSigner;
 use super::verifier::{LinkVerifier, RealmTrust, SignatureCounts};
 use super::{CERTIFICATE_HEADER, CERTIFICATE_PREFIX, SIGNATURE_HEADER};
+use crate::event::server_origin::ServerOrigin;
 use crate::link::durable::{DURABLE_HEADER, ID_HEADER};
+use crate::link::event_relay::{OVERHEAD_BYTES, REQUEST_HEADER};
 use crate::link::hub_sender::HubSender;
+use crate::link::site_name::SiteName;
 use crate::message::{Epoch, Headers, Message};
 use crate::rng::Rng;
 use crate::security::realm::{
@@ -365,6 +368,19 @@ fn new_certificate_is_announced_before_its_first_message() {
     let none = signer.poll(at(1).instant, at(1).wall, || None);
     assert_eq!(none, None, "it has just been announced");
     assert!(signer.poll(at(2).instant, at(2).wall, || None).is_some());
+}
+
+#[test]
+fn signed_headers_of_events_fit_their_room() {
+    let (site, highest) = ("s".repeat(SiteName::BYTES_MAX), Epoch::new(u64::MAX).unwrap());
+    let origin = ServerOrigin::relayed_headers(&site, highest);
+    let request = format!("{site} {highest} {}", u64::MAX);
+    let fields: Vec<(&str, &str)> = origin.iter().chain([(REQUEST_HEADER, request.as_str())]).collect();
+    let page = message("_SEQCAST.LINK.EVENT.PAGE.hq.7", &fields);
+    let signed = signer(1, &PLANT).sign(at(0).wall, vec![page; 64]);
+    // The cluster counts the line with the version and the empty one, too.
+    let bytes = signed.iter().map(|message| "NATS/1.0\r\n\r\n".len() + message.headers.block().len()).max();
+    assert!(bytes.is_some_and(|bytes| bytes <= OVERHEAD_BYTES), "{bytes:?}");
 }
 
 #[test]
