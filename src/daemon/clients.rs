@@ -362,7 +362,8 @@ impl Clients {
 
     /// Delivers the runs of a datagram. Their lists go to the queue of the only subscription, or else to the pools.
     pub(crate) fn deliver_runs(&mut self, now: ClockReading, mut batch: RunBatch, lists: &mut ListPools) {
-        if !batch.any_headers(is_imported)
+        let has_imported = batch.any_headers(is_imported);
+        if !has_imported
             && let Some([target]) = batch.common_targets().map(|targets| &**targets)
             && let Some(client) = self.map.get_mut(&target.client)
             && let ClientTransport::Embedded(queues) = &client.kind
@@ -374,7 +375,10 @@ impl Clients {
             }
             return;
         }
-        batch.by_ref().for_each(|(to, deliveries)| self.deliver(now, &to, deliveries));
+        batch.by_ref().for_each(|(to, deliveries)| match has_imported {
+            true => self.deliver(now, &to, deliveries),
+            false => self.push(now, &to, deliveries),
+        });
         batch.recycle(lists);
     }
 
@@ -386,6 +390,14 @@ impl Clients {
         }
         for deliveries in self.repeats.filter(deliveries) {
             self.push(now, to, deliveries);
+        }
+    }
+
+    /// Notes a message that members of queue groups at other peers get: another gateway may deliver it again, for a member
+    /// here.
+    pub(crate) fn note_assigned(&mut self, delivery: Delivery) {
+        if is_imported(delivery.message.headers.block()) {
+            drop(self.repeats.filter(delivery.into()));
         }
     }
 

@@ -3,7 +3,7 @@
 
 use crate::delivery::Deliveries;
 use crate::message::{
-    ClientId, DeliveryMode, Dseq, Epoch, Loss, Message, PeerName, Publisher, QuestionFailure, Refusal, SubId,
+    ClientId, Delivery, DeliveryMode, Dseq, Epoch, Loss, Message, PeerName, Publisher, QuestionFailure, Refusal, SubId,
     SubscriptionFilter, Target, Targets,
 };
 use crate::proto::advisory::Advisory;
@@ -226,12 +226,14 @@ pub enum Effect {
     },
     /// Deliver messages of one subject to clients.
     Deliver {
-        /// Every matching subscription. None if members of queue groups at another peer get the messages, which have
-        /// header fields: this peer may have to recognize them if they come again.
+        /// Every matching subscription; at least one.
         to: Targets,
         /// The messages; at least one.
         deliveries: Deliveries,
     },
+    /// Members of queue groups at other peers get this message, which has header fields, and no member here does. If it
+    /// comes again, this peer may have to recognize it.
+    AssignedElsewhere(Delivery),
     /// Report a loss to clients, before any later message of the subject.
     Report {
         /// The subscriptions it concerns; for [`LossScope::Messages`](crate::message::LossScope) those that match the

@@ -484,8 +484,6 @@ impl<'a> World<'a> {
                     self.carry(host, to, Path::Unicast, id, &bytes);
                 }
             }
-            // Members at other peers get them.
-            Effect::Deliver { to, .. } if to.is_empty() => {}
             Effect::Deliver { to, deliveries, .. } => self.deliver_all(host, &to, deliveries),
             Effect::Report { to, loss } => {
                 self.log(|| {
@@ -526,6 +524,7 @@ impl<'a> World<'a> {
                 Some(joiner) if joiner.target == to => joiner.on_publisher(publisher),
                 _ => self.oracle.findings.add("known", format!("host {host} names publishers to {to:?}")),
             },
+            Effect::AssignedElsewhere(_) => {}
             Effect::Denied(denied) => self.oracle.findings.add("denied", format!("host {host} denies {denied:?}")),
             Effect::Rejoin => {
                 self.log(|| format!("host {host} joins the group anew"));

@@ -217,9 +217,15 @@ impl Run {
     /// Returns whether `predicate` holds for the header fields of any message.
     #[inline]
     pub(crate) fn any_headers(&self, predicate: impl Fn(&[u8]) -> bool) -> bool {
+        self.any_headers_from(0, self.count.into(), predicate)
+    }
+
+    /// Returns whether `predicate` holds for the header fields of one of the `count` messages from the location `at` on.
+    #[inline]
+    fn any_headers_from(&self, at: usize, count: usize, predicate: impl Fn(&[u8]) -> bool) -> bool {
         let mut any = false;
         if self.meta {
-            self.visit(0, |parts| any |= predicate(parts.headers));
+            self.visit_from(at, count, |parts| any |= predicate(parts.headers));
         }
         any
     }
@@ -271,11 +277,7 @@ impl RunMessages {
     /// Returns whether `predicate` holds for the header fields of any remaining message.
     #[inline]
     pub(crate) fn any_headers(&self, predicate: impl Fn(&[u8]) -> bool) -> bool {
-        let mut any = false;
-        if self.run.meta {
-            self.visit(usize::MAX, |_, parts| any |= predicate(parts.headers));
-        }
-        any
+        self.run.any_headers_from(self.at, self.left.into(), predicate)
     }
 
     /// Returns the run, and the bytes of the next `count` entries in it, or of all remaining entries if fewer.

@@ -366,11 +366,10 @@ impl EngineCore {
                 Effect::Multicast(bytes) => self.send(None, bytes),
                 Effect::Unicast { to, bytes } => self.send(Some(to), bytes),
                 Effect::Deliver { to, deliveries } => {
-                    if !to.is_empty() {
-                        self.subject_losses.on_deliver(&deliveries);
-                    }
+                    self.subject_losses.on_deliver(&deliveries);
                     self.clients.deliver(now, &to, deliveries);
                 }
+                Effect::AssignedElsewhere(delivery) => self.clients.note_assigned(delivery),
                 Effect::Report { to, loss } => {
                     self.subject_losses.on_report(&loss);
                     self.clients.report(now, &to, &loss);

@@ -138,8 +138,8 @@ impl Peer {
         recipients
     }
 
-    /// Delivers a message that a client of this peer published to the chosen members of this peer. Without one, the
-    /// message is noted.
+    /// Delivers a message that a client of this peer published to the chosen members of this peer. Without one, an
+    /// effect says that members at other peers get it.
     pub(super) fn deliver_own_assignments(
         &mut self,
         recipients: &QueueRecipients,
@@ -150,8 +150,8 @@ impl Peer {
             self.deliver_local(member, self.own_delivery(message.clone(), numbered).into());
         }
         if recipients.own.is_empty() && !recipients.stamps.is_empty() && !message.headers.is_empty() {
-            let deliveries = self.own_delivery(message.clone(), numbered).into();
-            self.effects.push_back(Effect::Deliver { to: Targets::default(), deliveries });
+            let delivery = self.own_delivery(message.clone(), numbered);
+            self.effects.push_back(Effect::AssignedElsewhere(delivery));
         }
     }
 
@@ -203,8 +203,7 @@ impl Peer {
                 let is_delivered = self.deliver_assignment(now, from, matched, &block, delivery.clone());
                 messages += u64::from(is_delivered && plain.is_none());
                 if !is_delivered && plain.is_none() && !delivery.message.headers.is_empty() {
-                    // The peer notes what others process: another gateway may bring it again, for a member here.
-                    self.effects.push_back(Effect::Deliver { to: Targets::default(), deliveries: delivery.into() });
+                    self.effects.push_back(Effect::AssignedElsewhere(delivery));
                 }
             }
         }
