@@ -1,6 +1,7 @@
 //! The processes of a run: the cluster, and the gateways of two sites.
 
 use crate::{Outcome, now};
+use seqcast::bench::host::{cpu_ns_of, rss_bytes};
 use seqcast::bus::Bus;
 use serde_json::Value;
 use std::fs;
@@ -12,8 +13,6 @@ use std::time::Duration;
 
 /// Timeout of everything that succeeds.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-/// The kernel's unit of processor time, as programs see it: `getconf CLK_TCK`.
-const TICKS_PER_SECOND: f64 = 100.0;
 const NODES: usize = 3;
 
 /// A process that this program started.
@@ -28,14 +27,12 @@ impl Process {
 
     /// Returns the processor time that it has used, user and kernel.
     pub fn processor_time(&self) -> Duration {
-        processor_time(&self.0.id().to_string())
+        Duration::from_nanos(cpu_ns_of(self.0.id()))
     }
 
     /// Returns the memory in use, in bytes.
     pub fn memory(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
-        1024 * line.and_then(|number| number.parse::<u64>().ok()).unwrap_or(0)
+        rss_bytes(self.0.id())
     }
 }
 
@@ -45,15 +42,6 @@ impl Drop for Process {
         drop(self.0.kill());
         drop(self.0.wait());
     }
-}
-
-/// Returns the processor time of a process: a number, or `self`.
-pub fn processor_time(process: &str) -> Duration {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // The name before the last bracket may hold anything; user and system time are the 12th and 13th behind it.
-    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
-    let ticks: f64 = fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum();
-    Duration::from_secs_f64(ticks / TICKS_PER_SECOND)
 }
 
 /// A cluster of nats-server with JetStream, and its files.

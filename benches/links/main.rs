@@ -16,7 +16,8 @@
 mod cluster;
 mod traffic;
 
-use cluster::{Cluster, Site, link, processor_time, until};
+use cluster::{Cluster, Site, link, until};
+use seqcast::bench::host::cpu_ns;
 use seqcast::bus::{Bus, Notice};
 use seqcast::clock::Clock;
 use seqcast::message::Message;
@@ -119,7 +120,7 @@ struct Cost {
 impl Cost {
     fn read(cluster: &Cluster, sites: &Sites) -> Cost {
         let (plant, hq) = (sites.plant.processor_time(), sites.hq.processor_time());
-        Cost { programs: processor_time("self"), nodes: cluster.processor_time(), plant, hq }
+        Cost { programs: Duration::from_nanos(cpu_ns()), nodes: cluster.processor_time(), plant, hq }
     }
 
     fn since(self, earlier: Cost) -> Cost {

@@ -12,7 +12,7 @@ mod daemon;
 mod fanout;
 mod flow;
 pub mod help;
-mod host;
+pub mod host;
 mod job;
 mod latencies;
 mod latency;
