@@ -169,20 +169,17 @@ impl LinkEnvelope {
 
     /// Returns whether there is an envelope among header fields, even a malformed one.
     pub fn is_in(headers: &Headers) -> bool {
-        headers.iter().any(|(key, _)| key.eq_ignore_ascii_case(ORIGIN_HEADER))
+        headers.field(ORIGIN_HEADER).is_some()
     }
 
     /// Returns whether header fields are those of a request or a reply, whose origin is the name of a site or `-`.
     pub fn is_relayed(headers: &Headers) -> bool {
-        let mut fields = headers.iter().filter(|(key, _)| key.eq_ignore_ascii_case(ORIGIN_HEADER));
-        fields.next().is_some_and(|(_, value)| value == "-" || value.parse::<SiteName>().is_ok())
+        headers.field(ORIGIN_HEADER).is_some_and(|value| value == "-" || value.parse::<SiteName>().is_ok())
     }
 
     /// Returns the envelope among header fields, if there is one. Of several the first counts.
     pub fn find(headers: &Headers) -> Option<Result<LinkEnvelope, InvalidEnvelope>> {
-        let mut fields = headers.iter();
-        let (_, value) = fields.find(|(key, _)| key.eq_ignore_ascii_case(ORIGIN_HEADER))?;
-        Some(LinkEnvelope::from_value(value))
+        headers.field(ORIGIN_HEADER).map(LinkEnvelope::from_value)
     }
 
     /// Returns the header fields of a message with this envelope in front, and without any other one.

@@ -54,6 +54,7 @@ pub mod manifest;
 pub mod pending_request;
 pub mod position;
 mod received_share;
+mod remote_stream_key;
 pub mod repeat_filter;
 pub mod request_relay;
 pub mod shares;

@@ -5,11 +5,10 @@
 //! publisher came from which gateway. What it does not remember it delivers.
 
 use super::envelope::{LinkEnvelope, ORIGIN_HEADER};
-use super::site_name::SiteName;
+use super::remote_stream_key::RemoteStreamKey;
 use crate::delivery::Deliveries;
 use crate::message::{DeliveryRef, Epoch};
 use crate::seqno::Seq;
-use crate::subject::Subject;
 use lru::LruCache;
 use std::num::NonZeroUsize;
 
@@ -17,14 +16,6 @@ use std::num::NonZeroUsize;
 pub const REMEMBERED_STREAMS_MAX: usize = 65_536;
 /// Maximum number of ranges of a stream. The oldest one is forgotten.
 const RANGES_MAX: usize = 8;
-
-/// Key of a stream. It names the site, since a site may claim any publisher.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct RemoteStreamKey {
-    site: SiteName,
-    publisher: Epoch,
-    subject: Subject,
-}
 
 /// Numbers of a stream that one gateway has delivered. Those between that did not come from it are lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,14 +74,14 @@ impl RepeatFilter {
     fn is_repeated(&mut self, delivery: &DeliveryRef<'_>) -> bool {
         // A subscription that begins gets what others have got before.
         let Some(value) = origin_value(delivery.headers).filter(|_| !delivery.replayed) else { return false };
-        let Ok(LinkEnvelope { site, publisher, point, .. }) = LinkEnvelope::from_value(value) else { return false };
-        let (Some(seq), gateway) = (point.position.seq, delivery.publisher.epoch) else { return false };
-        let key = RemoteStreamKey { site, publisher: publisher.epoch, subject: delivery.subject.clone() };
+        let Ok(envelope) = LinkEnvelope::from_value(value) else { return false };
+        let (Some(seq), gateway) = (envelope.point.position.seq, delivery.publisher.epoch) else { return false };
+        let key = RemoteStreamKey::new(&envelope, delivery.subject);
         if let Some(ranges) = self.streams.get_mut(&key) {
             return note(ranges, gateway, seq);
         }
         let range = DeliveredRange { gateway, first: seq, last: seq };
-        self.streams.put(RemoteStreamKey { subject: key.subject.detached(), ..key }, vec![range]);
+        self.streams.put(key.detached(), vec![range]);
         false
     }
 }
@@ -135,6 +126,7 @@ mod tests {
     use crate::message::{Headers, Message, Publisher, Verdict};
     use crate::rng::Rng;
     use crate::seqno::Frame;
+    use crate::subject::Subject;
     use std::collections::BTreeSet;
 
     fn epoch(number: u64) -> Epoch {

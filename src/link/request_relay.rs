@@ -220,8 +220,7 @@ impl RequestRelay {
         if !is_asked && !is_unserved {
             return false;
         }
-        let status = message.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(STATUS_HEADER));
-        if is_unserved || status.is_some_and(|(_, value)| value == NO_RESPONDERS) {
+        if is_unserved || message.headers.field(STATUS_HEADER) == Some(NO_RESPONDERS) {
             // The cluster may repeat the status of a site that was asked before.
             if !request.has_reply && attempt + 1 == u64::from(request.attempts) {
                 self.send_on(number);
@@ -309,7 +308,7 @@ impl RequestRelay {
 
     /// Handles a request of another site to the programs of this one. Returns `None` if it is none.
     fn on_call(&mut self, now: Instant, message: &Message) -> Option<()> {
-        let (_, subject) = message.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(SUBJECT_HEADER))?;
+        let subject = message.headers.field(SUBJECT_HEADER)?;
         let request = relayed(subject.parse().ok()?, message, None, None)?;
         let reply = Some(message.reply.clone()?);
         self.on_request(now, RequestOrigin::Site, Message { reply, ..request });
@@ -416,8 +415,7 @@ impl RequestRelay {
 /// Returns a message with the body of another one, which is marked as one of the relay. Its origin is `site`, or the
 /// site that the other one names. `None` if its header fields cannot be written.
 fn relayed(to: Subject, message: &Message, site: Option<&SiteName>, subject: Option<&Subject>) -> Option<Message> {
-    let named = message.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(ORIGIN_HEADER));
-    let named = named.and_then(|(_, value)| value.parse::<SiteName>().ok());
+    let named = message.headers.field(ORIGIN_HEADER).and_then(|value| value.parse::<SiteName>().ok());
     let origin = site.or(named.as_ref()).map_or("-", SiteName::as_str);
     let subject = subject.map(Subject::as_str).map(|subject| (SUBJECT_HEADER, subject));
     let own = [ORIGIN_HEADER, SUBJECT_HEADER, STATUS_HEADER];

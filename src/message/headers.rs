@@ -96,6 +96,11 @@ impl Headers {
         self.0.is_empty()
     }
 
+    /// Returns the value of the first field with this key, in any case.
+    pub fn field(&self, key: &str) -> Option<&str> {
+        self.iter().find(|(name, _)| name.eq_ignore_ascii_case(key)).map(|(_, value)| value)
+    }
+
     /// Returns the (key, value) pairs in order; lines that are not `key: value` in UTF-8 are skipped.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.split(|b| *b == b'\n').filter_map(|line| {

@@ -266,8 +266,8 @@ impl LinkCarrier {
         match received_message(received).map(|message| Message { reply, ..message }) {
             Some(message) if is_first_match(&self.subjects.patterns, index, &message.subject) => {
                 let mut gateway = self.gateway.borrow_mut();
-                // Messages of the stream are verified when they are read from it.
-                if !gateway.durable().is_stored(&message)
+                // The gateway drops messages of the stream. They are verified when they are read from it.
+                if !(self.signing.is_some() && gateway.durable().is_stored(&message))
                     && let Some(OpenedMessage { message, .. }) = self.open(message)
                 {
                     gateway.on_hub_message(Clock::now().instant, message);

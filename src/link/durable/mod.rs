@@ -16,9 +16,10 @@ pub use self::spool::{SpoolSize, SpoolTicket, StoreOutcome};
 pub use self::stored::{DURABLE_HEADER, ID_HEADER, SIGNATURE_HEADER, STORED_HEADER};
 
 use self::spool::{RETAIN_TIME, Spool};
-use self::stored::{StoredMessage, durable_message, field, stored_place};
-use self::stored_import::{StoredDelivery, StoredImport, StoredStreamKey};
+use self::stored::{StoredMessage, durable_message, stored_place};
+use self::stored_import::{StoredDelivery, StoredImport};
 use super::envelope::LinkEnvelope;
+use super::remote_stream_key::RemoteStreamKey;
 use super::shares::{GATEWAY_TIMEOUT, SHARES, share_of};
 use super::site_loss::SiteLoss;
 use super::site_name::SiteName;
@@ -253,7 +254,7 @@ impl DurableGateway {
     /// Handles a message of the LAN. Returns whether it belongs to the durable ones.
     pub(super) fn on_delivery(&mut self, now: Instant, delivery: &Delivery) -> bool {
         let message = &delivery.message;
-        if let Some(place) = field(&message.headers, STORED_HEADER) {
+        if let Some(place) = message.headers.field(STORED_HEADER) {
             if place.split(' ').next() == Some(self.stream.as_str()) {
                 self.on_heard(message);
             }
@@ -272,14 +273,14 @@ impl DurableGateway {
     fn on_heard(&mut self, message: &Message) {
         let Some(sequence) = stored_place(&message.headers, &self.stream) else { return };
         let envelope = LinkEnvelope::find(&message.headers).and_then(Result::ok);
-        let key = envelope.as_ref().map(|envelope| StoredStreamKey::new(envelope, &message.subject));
+        let key = envelope.as_ref().map(|envelope| RemoteStreamKey::new(envelope, &message.subject));
         self.import.on_heard(sequence, key, envelope.map(|envelope| envelope.point));
     }
 
     /// Returns whether a message of the cluster comes from the stream, too.
     pub fn is_stored(&self, message: &Message) -> bool {
         let headers = &message.headers;
-        field(headers, DURABLE_HEADER).is_some() || self.keeps(&message.subject) && !LinkEnvelope::is_in(headers)
+        headers.field(DURABLE_HEADER).is_some() || self.keeps(&message.subject) && !LinkEnvelope::is_in(headers)
     }
 
     /// Returns whether the stream keeps this subject.
@@ -303,7 +304,7 @@ impl DurableGateway {
 
     /// Handles a message that was to be delivered to the LAN, and is not.
     pub(super) fn on_withdrawn(&mut self, message: &Message) {
-        if field(&message.headers, STORED_HEADER).is_some() {
+        if message.headers.field(STORED_HEADER).is_some() {
             self.import.withdraw();
         }
     }

@@ -17,11 +17,6 @@ pub const SIGNATURE_HEADER: &str = "Seqcast-Signature";
 /// Key by which the cluster recognizes a message that comes twice (JetStream).
 pub const ID_HEADER: &str = "Nats-Msg-Id";
 
-/// Returns the value of a header field.
-pub(super) fn field<'a>(headers: &'a Headers, key: &str) -> Option<&'a str> {
-    headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(key)).map(|(_, value)| value)
-}
-
 /// Returns a counted message as it is sent to the cluster.
 ///
 /// # Errors
@@ -66,7 +61,7 @@ pub(super) struct DurableOrigin {
 impl StoredMessage {
     /// Reads a message of the stream; `None` if its origin cannot be read, or if it was not exported as durable.
     pub(super) fn read(sequence: u64, message: Message) -> Option<StoredMessage> {
-        let lost = field(&message.headers, DURABLE_HEADER);
+        let lost = message.headers.field(DURABLE_HEADER);
         let origin = match (LinkEnvelope::find(&message.headers), lost) {
             (None, None) => None,
             (Some(Ok(envelope)), Some(lost)) => Some(DurableOrigin { envelope, lost: lost.parse().ok()? }),
@@ -84,7 +79,7 @@ impl StoredMessage {
         let of_client = self.origin.is_none().then_some((ORIGIN_HEADER, "-"));
         let own = std::iter::once((STORED_HEADER, place.as_str())).chain(of_client);
         // Its signature covers the other two.
-        let is_signed = field(&self.message.headers, SIGNATURE_HEADER).is_some();
+        let is_signed = self.message.headers.field(SIGNATURE_HEADER).is_some();
         let removed = if is_signed { &[STORED_HEADER][..] } else { &[STORED_HEADER, DURABLE_HEADER, ID_HEADER] };
         let others = without(&self.message.headers, removed);
         let headers = Headers::from_pairs(own.chain(others))?;
@@ -99,7 +94,7 @@ impl StoredMessage {
 
 /// Returns the place in the stream `name` of a message that a gateway has delivered to the LAN.
 pub(super) fn stored_place(headers: &Headers, name: &str) -> Option<u64> {
-    field(headers, STORED_HEADER)?.strip_prefix(name)?.strip_prefix(' ')?.parse().ok()
+    headers.field(STORED_HEADER)?.strip_prefix(name)?.strip_prefix(' ')?.parse().ok()
 }
 
 fn without<'a>(headers: &'a Headers, keys: &[&str]) -> impl Iterator<Item = (&'a str, &'a str)> {

@@ -13,6 +13,7 @@
 use super::stored::{DurableOrigin, StoredMessage};
 use crate::link::envelope::LinkEnvelope;
 use crate::link::position::StreamPoint;
+use crate::link::remote_stream_key::RemoteStreamKey;
 use crate::link::site_loss::SiteLoss;
 use crate::link::site_name::SiteName;
 use crate::message::{Count, Epoch};
@@ -46,21 +47,6 @@ const DOUBTED_MAX: usize = 262_144;
 /// Time by which deliveries may be ahead of the permitted rate.
 const BURST_TIME: Duration = Duration::from_millis(20);
 
-/// Key of a stream of durable messages. It names the site, since a site may claim any publisher.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct StoredStreamKey {
-    site: SiteName,
-    publisher: Epoch,
-    subject: Subject,
-}
-
-impl StoredStreamKey {
-    /// Returns the key of the stream of a message.
-    pub(super) fn new(origin: &LinkEnvelope, subject: &Subject) -> StoredStreamKey {
-        StoredStreamKey { site: origin.site.clone(), publisher: origin.publisher.epoch, subject: subject.clone() }
-    }
-}
-
 /// Outcome of a durable message for the LAN.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StoredDelivery {
@@ -81,7 +67,7 @@ struct HeldMessage {
 struct Unconfirmed {
     sequence: u64,
     /// Its stream and its point; `None` for a message of a client.
-    stream: Option<(StoredStreamKey, StreamPoint)>,
+    stream: Option<(RemoteStreamKey, StreamPoint)>,
 }
 
 /// Gateway that has delivered a message.
@@ -116,12 +102,12 @@ pub(super) struct StoredImport {
     /// The first number that was read of each share of a gateway.
     contacts: LruCache<(SiteName, Epoch, u8), u64>,
     /// The last point of each stream that was delivered.
-    last: LruCache<StoredStreamKey, StreamPoint>,
+    last: LruCache<RemoteStreamKey, StreamPoint>,
     /// Streams whose last point may be an old one, and the time until which that is so.
-    doubted: BTreeMap<StoredStreamKey, Instant>,
+    doubted: BTreeMap<RemoteStreamKey, Instant>,
     /// The last point of each stream with messages that wait for the LAN.
-    ready_to: BTreeMap<StoredStreamKey, StreamPoint>,
-    held: BTreeMap<StoredStreamKey, VecDeque<HeldMessage>>,
+    ready_to: BTreeMap<RemoteStreamKey, StreamPoint>,
+    held: BTreeMap<RemoteStreamKey, VecDeque<HeldMessage>>,
     held_bytes: usize,
     ready: VecDeque<StoredDelivery>,
     ready_bytes: usize,
@@ -198,7 +184,7 @@ impl StoredImport {
     }
 
     /// Notes that another gateway has delivered the message at this place.
-    pub(super) fn on_heard(&mut self, sequence: u64, key: Option<StoredStreamKey>, point: Option<StreamPoint>) {
+    pub(super) fn on_heard(&mut self, sequence: u64, key: Option<RemoteStreamKey>, point: Option<StreamPoint>) {
         self.note_delivered(sequence, Deliverer::Other);
         if let Some((key, point)) = key.zip(point) {
             self.doubted.remove(&key);
@@ -277,11 +263,11 @@ impl StoredImport {
     }
 
     /// Returns the last point of a stream that was delivered or waits for the LAN.
-    fn last_point(&self, key: &StoredStreamKey) -> Option<&StreamPoint> {
+    fn last_point(&self, key: &RemoteStreamKey) -> Option<&StreamPoint> {
         self.ready_to.get(key).or_else(|| self.last.peek(key))
     }
 
-    fn place(&self, key: &StoredStreamKey, origin: &DurableOrigin) -> Place {
+    fn place(&self, key: &RemoteStreamKey, origin: &DurableOrigin) -> Place {
         if self.last_point(key).is_some_and(|last| origin.envelope.point.is_covered_by(last)) {
             return Place::Covered;
         }
@@ -293,7 +279,7 @@ impl StoredImport {
 
     /// Returns the number of messages before this one that were not delivered. All messages of a stream are owed if it
     /// began after the first contact with its gateway.
-    fn missing_before(&self, key: &StoredStreamKey, origin: &DurableOrigin) -> Option<Count> {
+    fn missing_before(&self, key: &RemoteStreamKey, origin: &DurableOrigin) -> Option<Count> {
         let LinkEnvelope { site, share, point, .. } = &origin.envelope;
         match self.last_point(key) {
             Some(last) => point.missing_since(last),
@@ -313,7 +299,7 @@ impl StoredImport {
     }
 
     /// Delivers the messages that waited for the last one.
-    fn release(&mut self, now: Instant, key: &StoredStreamKey) {
+    fn release(&mut self, now: Instant, key: &RemoteStreamKey) {
         while let Some(first) = self.held.get(key).and_then(VecDeque::front) {
             let origin = first.origin.clone();
             let place = self.place(key, &origin);
@@ -331,7 +317,7 @@ impl StoredImport {
         }
     }
 
-    fn pop_held(&mut self, key: &StoredStreamKey) -> Option<StoredMessage> {
+    fn pop_held(&mut self, key: &RemoteStreamKey) -> Option<StoredMessage> {
         let held = self.held.get_mut(key)?;
         let first = held.pop_front()?;
         if held.is_empty() {
@@ -344,7 +330,7 @@ impl StoredImport {
     /// Reports the messages that did not come in time as lost, and delivers those that waited for them.
     pub(super) fn on_tick(&mut self, now: Instant) {
         let is_due = |held: &VecDeque<HeldMessage>| held.iter().any(|message| message.at + HOLD_TIME <= now);
-        let due: Vec<StoredStreamKey> =
+        let due: Vec<RemoteStreamKey> =
             self.held.iter().filter(|(_, held)| is_due(held)).map(|(key, _)| key.clone()).collect();
         for key in due {
             let Some(origin) = self.held.get(&key).and_then(VecDeque::front).map(|first| first.origin.clone()) else {
@@ -368,7 +354,7 @@ impl StoredImport {
     fn deliver(
         &mut self,
         now: Instant,
-        key: StoredStreamKey,
+        key: RemoteStreamKey,
         origin: DurableOrigin,
         stored: StoredMessage,
         missing: Option<Count>,
@@ -433,7 +419,7 @@ impl StoredImport {
         }
     }
 
-    fn advance(&mut self, key: StoredStreamKey, mut point: StreamPoint) {
+    fn advance(&mut self, key: RemoteStreamKey, mut point: StreamPoint) {
         if let Some(last) = self.last.get(&key) {
             if point.is_covered_by(last) {
                 return;
@@ -447,8 +433,8 @@ impl StoredImport {
 }
 
 /// Returns the stream of a durable message.
-pub(super) fn key_of(origin: &DurableOrigin, subject: &Subject) -> StoredStreamKey {
-    StoredStreamKey::new(&origin.envelope, subject)
+pub(super) fn key_of(origin: &DurableOrigin, subject: &Subject) -> RemoteStreamKey {
+    RemoteStreamKey::new(&origin.envelope, subject)
 }
 
 #[cfg(test)]
@@ -499,7 +485,7 @@ mod tests {
     }
 
     fn hear(import: &mut StoredImport, place: u64, number: u64) {
-        let key = StoredStreamKey::new(&envelope(number), &SUBJECT.parse().unwrap());
+        let key = RemoteStreamKey::new(&envelope(number), &SUBJECT.parse().unwrap());
         import.on_heard(place, Some(key), Some(envelope(number).point));
     }
 

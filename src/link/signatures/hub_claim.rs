@@ -41,7 +41,7 @@ impl HubClaim {
             return Some(HubClaim::Site(origin()?));
         }
         if subject.starts_with(CALL_PREFIX) {
-            let (_, called) = headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(SUBJECT_HEADER))?;
+            let called = headers.field(SUBJECT_HEADER)?;
             return Some(HubClaim::Publication { site: origin()?, subject: called.parse().ok()? });
         }
         if let Some(words) = subject.strip_prefix(EVENT_PREFIX) {

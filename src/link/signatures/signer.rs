@@ -126,7 +126,7 @@ impl LinkSigner {
     /// Returns the header fields of a message with its signature in front, and with the certificate if it is durable.
     fn signed_fields(&self, headers: &Headers, signature: &BatchSignature) -> Result<Headers, HeaderError> {
         let signature = signature.to_text();
-        let is_durable = headers.iter().any(|(key, _)| key.eq_ignore_ascii_case(DURABLE_HEADER));
+        let is_durable = headers.field(DURABLE_HEADER).is_some();
         let certificate = is_durable.then(|| self.certificate.to_text());
         let certificate = certificate.as_deref().map(|text| (CERTIFICATE_HEADER, text));
         let others = signed_headers(headers, |_| false)?;

@@ -241,25 +241,30 @@ impl LinkVerifier {
 
     /// Opens a message that has just come from the cluster. `None` if it is not accepted.
     pub fn open(&mut self, now: ClockReading, message: Message) -> Option<OpenedMessage> {
-        let is_signed = message.headers.iter().any(|(key, _)| key.eq_ignore_ascii_case(SIGNATURE_HEADER));
-        let sender = match is_signed {
-            true => self.verify(now, now.wall, &message).map_err(|refusal| self.refuse(now.instant, refusal)).ok()?,
-            false => self.client(now, &message)?,
-        };
-        let headers = signed_headers(&message.headers, |_| false).ok()?;
-        Some(OpenedMessage { message: Message { headers, ..message }, sender })
+        self.open_with(now, now.wall, message, &[])
     }
 
     /// Opens a message of the stream, where it arrived at this time. `None` if it is not accepted. The signature and the
     /// certificate stay in its header fields.
     pub fn open_stored(&mut self, now: ClockReading, stored: WallTime, message: Message) -> Option<OpenedMessage> {
-        let is_signed = message.headers.iter().any(|(key, _)| key.eq_ignore_ascii_case(SIGNATURE_HEADER));
+        self.open_with(now, stored, message, &[SIGNATURE_HEADER, CERTIFICATE_HEADER])
+    }
+
+    /// Opens a message that arrived at a time. The fields `kept` of a signed one stay in its header fields.
+    fn open_with(
+        &mut self,
+        now: ClockReading,
+        arrived: WallTime,
+        message: Message,
+        kept: &[&str],
+    ) -> Option<OpenedMessage> {
+        let is_signed = message.headers.field(SIGNATURE_HEADER).is_some();
         let sender = match is_signed {
-            true => self.verify(now, stored, &message).map_err(|refusal| self.refuse(now.instant, refusal)).ok()?,
+            true => self.verify(now, arrived, &message).map_err(|refusal| self.refuse(now.instant, refusal)).ok()?,
             false => self.client(now, &message)?,
         };
-        let proves = |key: &str| [SIGNATURE_HEADER, CERTIFICATE_HEADER].iter().any(|own| key.eq_ignore_ascii_case(own));
-        let headers = signed_headers(&message.headers, |key| is_signed && proves(key)).ok()?;
+        let is_kept = |key: &str| is_signed && kept.iter().any(|kept| key.eq_ignore_ascii_case(kept));
+        let headers = signed_headers(&message.headers, is_kept).ok()?;
         Some(OpenedMessage { message: Message { headers, ..message }, sender })
     }
 
@@ -287,11 +292,11 @@ impl LinkVerifier {
         arrived: WallTime,
         message: &Message,
     ) -> Result<HubSender, SignatureRefusal> {
-        let signature = field(message, SIGNATURE_HEADER).and_then(BatchSignature::from_text);
+        let signature = message.headers.field(SIGNATURE_HEADER).and_then(BatchSignature::from_text);
         let signature = signature.ok_or(SignatureRefusal::Signature)?;
         let id = signature.batch.certificate;
         if !self.certificates.contains(&id) {
-            let member = field(message, CERTIFICATE_HEADER).and_then(ProvenCertificate::from_text);
+            let member = message.headers.field(CERTIFICATE_HEADER).and_then(ProvenCertificate::from_text);
             let member = member.filter(|member| member.id() == id).ok_or(SignatureRefusal::UnknownCertificate)?;
             self.add(member, now.wall)?;
         }
@@ -361,9 +366,4 @@ fn position_subject(subject: &Subject) -> Subject {
     let text = subject.as_str();
     let (without_number, _) = text.rsplit_once('.').filter(|_| text.starts_with(REPLY_PREFIX)).unwrap_or((text, ""));
     without_number.parse().unwrap_or_else(|_| subject.clone())
-}
-
-/// Returns the first header field with this key.
-fn field<'a>(message: &'a Message, key: &str) -> Option<&'a str> {
-    message.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(key)).map(|(_, value)| value)
 }

@@ -82,9 +82,8 @@ pub fn parse_message<'a>(
 
 /// Returns the type of a message's payload: that of its header, and otherwise text if it is UTF-8.
 pub fn content_type(message: &Message) -> &str {
-    let own = message.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(CONTENT_TYPE));
-    match own {
-        Some((_, own)) => own,
+    match message.headers.field(CONTENT_TYPE) {
+        Some(own) => own,
         None if std::str::from_utf8(&message.payload).is_ok() => "text/plain; charset=utf-8",
         None => "application/octet-stream",
     }

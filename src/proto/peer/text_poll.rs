@@ -52,8 +52,8 @@ fn read(message: &Message) -> Result<(&str, Poll), TextPollError> {
     let subject = subject.parse().map_err(|_| TextPollError::Subject)?;
     let payload = std::str::from_utf8(&message.payload).map_err(|_| TextPollError::Offset)?.trim();
     let offset = if payload.is_empty() { 0 } else { payload.parse().map_err(|_| TextPollError::Offset)? };
-    let count = message.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case("count"));
-    let count = count.map_or(Ok(1), |(_, count)| count.trim().parse()).map_err(|_| TextPollError::Count)?;
+    let count = message.headers.field("count");
+    let count = count.map_or(Ok(1), |count| count.trim().parse()).map_err(|_| TextPollError::Count)?;
     match count {
         1..=COUNT_MAX => Ok((peer, Poll { subject, offset, count })),
         _ => Err(TextPollError::Count),

@@ -158,7 +158,9 @@ impl LinkCarrier {
                     let subjects = found.iter().flat_map(|facts| facts.subjects.iter().cloned()).collect();
                     self.gateway.borrow_mut().durable_mut().set_stream_subjects(subjects);
                     fault = found.as_ref().and_then(|facts| facts.fault.clone());
-                    found.iter().for_each(|facts| self.on_facts(facts));
+                    if let Some(facts) = &found {
+                        self.note_wanted(stream::wanted_subjects(facts, &self.durable.imports), facts);
+                    }
                     facts.replace(found);
                 }
                 Err(found) => {
@@ -175,9 +177,8 @@ impl LinkCarrier {
         }
     }
 
-    /// Notes which subjects the site reads.
-    fn on_facts(&self, facts: &StreamFacts) {
-        let wanted = stream::wanted_subjects(facts, &self.durable.imports);
+    /// Notes which subjects of the stream the site reads.
+    fn note_wanted(&self, wanted: Vec<Pattern>, facts: &StreamFacts) {
         self.durable.subjects.borrow_mut().on_facts(Clock::now().instant, wanted, facts.last);
     }
 
@@ -324,7 +325,7 @@ impl LinkCarrier {
             sleep(LOOK_INTERVAL).await;
             return Ok(());
         }
-        self.on_facts(&facts);
+        self.note_wanted(wanted.clone(), &facts);
         let mut stored = self.durable.positions.read(context).await?;
         // A site is owed what comes from its first contact on.
         let from = stored.position.unwrap_or(facts.last);
