@@ -22,6 +22,8 @@ use std::time::Duration;
 const MANIFEST_DELAY: Duration = Duration::from_millis(20);
 /// Maximum interval of the rounds of a share. Those that name nothing show importers whether they missed one.
 pub(super) const ROUND_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum time by which a round that names nothing comes early, to be sent with another one.
+const IDLE_ROUND_ADVANCE: Duration = Duration::from_millis(500);
 /// Minimum time between two rounds of a share that importers request.
 const REQUEST_INTERVAL: Duration = Duration::from_secs(1);
 /// Time from a take-over to its first round. Messages of the gateway before are still under way.
@@ -121,6 +123,14 @@ impl CountedShare {
     fn schedule_round(&mut self, now: Instant) {
         if self.is_carried {
             self.round_at = (now + MANIFEST_DELAY).max(self.rounds_from).min(self.round_by);
+        }
+    }
+
+    /// Lets the next round be due now if it names nothing and would be due soon.
+    fn hasten_idle_round(&mut self, now: Instant) {
+        let is_idle = !self.is_carried || self.named_to == self.last_number;
+        if is_idle && self.rounds_from <= now && self.round_at <= now + IDLE_ROUND_ADVANCE {
+            self.round_at = now;
         }
     }
 
@@ -231,13 +241,14 @@ impl Exporter {
     }
 
     /// Returns the manifests of a round that is due. A gateway that does not carry the share names streams on request
-    /// only.
+    /// only. If any round is due, those that name nothing come early: one message then carries all of them.
     pub fn poll_round(&mut self, now: Instant) -> Option<Vec<LinkManifest>> {
         for share in self.shares.iter_mut().filter(|share| share.is_released) {
             share.is_released = false;
             share.requests_from = share.requests_from.max(now + RELEASE_DELAY);
         }
         let index = self.shares.iter().position(|share| share.deadline() <= now)?;
+        self.shares.iter_mut().for_each(|share| share.hasten_idle_round(now));
         let share = &mut self.shares[index];
         let requested = share.begin_round(now);
         let mut after = share.named_to;

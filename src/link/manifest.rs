@@ -1,8 +1,9 @@
 //! Manifests: what a gateway counted of each stream lately, in JSON.
 //!
 //! A manifest follows the messages that it names on the same connection, so an importer that misses one of them has
-//! lost it. The manifests of one *round* name all streams with messages behind a number. An importer that missed a
-//! round requests another one from the last number up to which it knows everything.
+//! lost it. The manifests of one *round* name all streams of a share with messages behind a number. An importer that
+//! missed a round requests another one from the last number up to which it knows everything. One message carries the
+//! manifests of several shares that name few streams: those of an idle gateway come together.
 
 use super::envelope::{RemotePublisher, frame_word, parse_epoch, parse_frame, parse_seq, seq_word};
 use super::position::{NumberingEnd, PublisherPosition, StreamPoint};
@@ -14,9 +15,9 @@ use crate::subject::Subject;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Maximum number of streams in a manifest.
+/// Maximum number of streams in a manifest, and in all manifests of a message.
 pub const ENTRIES_MAX: usize = 1024;
-/// Maximum size of a manifest in bytes: the default size limit of a message at a NATS server.
+/// Maximum size of a message of manifests in bytes: the default size limit of a message at a NATS server.
 pub const MANIFEST_BYTES_MAX: usize = 1024 * 1024;
 
 /// A stream in a manifest.
@@ -65,9 +66,11 @@ pub struct LinkManifest {
 pub enum InvalidManifest {
     /// There are more than [`MANIFEST_BYTES_MAX`] bytes.
     TooLong,
-    /// The bytes are not the JSON of a manifest, or a field has another form: the name of the field.
+    /// The bytes are not the JSON of manifests, or a field has another form: the name of the field.
     Malformed(&'static str),
-    /// The manifest names more than [`ENTRIES_MAX`] streams.
+    /// There are more manifests than [`SHARES`].
+    TooManyShares,
+    /// The manifests name more than [`ENTRIES_MAX`] streams.
     TooManyEntries,
     /// The numbers of the round contradict each other.
     Round,
@@ -78,9 +81,10 @@ pub enum InvalidManifest {
 impl fmt::Display for InvalidManifest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            InvalidManifest::TooLong => write!(f, "the manifest exceeds {MANIFEST_BYTES_MAX} bytes"),
-            InvalidManifest::Malformed(field) => write!(f, "the manifest has a malformed {field}"),
-            InvalidManifest::TooManyEntries => write!(f, "the manifest names more than {ENTRIES_MAX} streams"),
+            InvalidManifest::TooLong => write!(f, "the manifests exceed {MANIFEST_BYTES_MAX} bytes"),
+            InvalidManifest::Malformed(field) => write!(f, "the manifests have a malformed {field}"),
+            InvalidManifest::TooManyShares => write!(f, "there are more than {SHARES} manifests in a message"),
+            InvalidManifest::TooManyEntries => write!(f, "the manifests name more than {ENTRIES_MAX} streams"),
             InvalidManifest::Round => f.write_str("the numbers of the manifest's round contradict each other"),
             InvalidManifest::Stream => f.write_str("the numbers of a stream in the manifest contradict each other"),
         }
@@ -89,19 +93,40 @@ impl fmt::Display for InvalidManifest {
 
 impl std::error::Error for InvalidManifest {}
 
-/// The JSON of a manifest.
+/// The JSON of the manifests in a message.
 #[derive(Serialize, Deserialize)]
-struct ManifestText {
+struct BatchText {
     site: String,
     gateway: String,
+    shares: Vec<ManifestText>,
+}
+
+/// The JSON of a manifest. That of a round without others names neither its index nor their number.
+#[derive(Serialize, Deserialize)]
+struct ManifestText {
     share: u8,
     carries: bool,
     after: u64,
     named_to: u64,
     received: u64,
+    #[serde(default, skip_serializing_if = "is_first")]
     part: u32,
+    #[serde(default = "one", skip_serializing_if = "is_one")]
     parts: u32,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     streams: Vec<EntryText>,
+}
+
+fn is_first(part: &u32) -> bool {
+    *part == 0
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn is_one(parts: &u32) -> bool {
+    *parts == one()
 }
 
 /// The JSON of a stream.
@@ -128,56 +153,105 @@ struct EntryText {
     sparse: bool,
 }
 
-impl LinkManifest {
-    /// Returns the manifest as JSON.
-    pub fn to_json(&self) -> Vec<u8> {
-        let text = ManifestText {
-            site: self.site.to_string(),
-            gateway: self.gateway.to_string(),
-            share: self.share,
+/// Manifests of a gateway that one message carries: at most one for each share, with [`ENTRIES_MAX`] streams in all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ManifestBatch {
+    manifests: Vec<LinkManifest>,
+}
+
+impl ManifestBatch {
+    /// Appends a manifest of the same gateway. Returns the manifests before it if the message has no room for more.
+    pub fn add(&mut self, manifest: LinkManifest) -> Option<ManifestBatch> {
+        let entries: usize = self.manifests.iter().map(|manifest| manifest.entries.len()).sum();
+        let has_room = self.manifests.len() < usize::from(SHARES) && entries + manifest.entries.len() <= ENTRIES_MAX;
+        let full = (!has_room).then(|| std::mem::take(self));
+        self.manifests.push(manifest);
+        full
+    }
+
+    /// Returns the manifests as JSON; `None` if there are none.
+    pub fn to_json(&self) -> Option<Vec<u8>> {
+        let LinkManifest { site, gateway, .. } = self.manifests.first()?;
+        let text = BatchText {
+            site: site.to_string(),
+            gateway: gateway.to_string(),
+            shares: self.manifests.iter().map(ManifestText::new).collect(),
+        };
+        Some(serde_json::to_vec(&text).expect("strings and numbers can be written"))
+    }
+
+    /// Parses the manifests of a message. There is at least one.
+    ///
+    /// # Errors
+    /// The bytes are too many, are not the JSON of manifests, or contradict themselves.
+    pub fn from_json(bytes: &[u8]) -> Result<ManifestBatch, InvalidManifest> {
+        if MANIFEST_BYTES_MAX < bytes.len() {
+            return Err(InvalidManifest::TooLong);
+        }
+        let text: BatchText = serde_json::from_slice(bytes).map_err(|_| InvalidManifest::Malformed("JSON"))?;
+        if usize::from(SHARES) < text.shares.len() {
+            return Err(InvalidManifest::TooManyShares);
+        }
+        if ENTRIES_MAX < text.shares.iter().map(|share| share.streams.len()).sum() {
+            return Err(InvalidManifest::TooManyEntries);
+        }
+        let site: SiteName = text.site.parse().map_err(|_| InvalidManifest::Malformed("site"))?;
+        let gateway = parse_epoch(&text.gateway).ok_or(InvalidManifest::Malformed("gateway"))?;
+        let manifests = text.shares.into_iter().map(|share| share.parse(&site, gateway));
+        let manifests = manifests.collect::<Result<Vec<LinkManifest>, _>>()?;
+        let batch = Some(ManifestBatch { manifests }).filter(|batch| !batch.manifests.is_empty());
+        batch.ok_or(InvalidManifest::Malformed("shares"))
+    }
+
+    /// Returns the site of the gateway; `None` if there is no manifest.
+    pub fn site(&self) -> Option<&SiteName> {
+        self.manifests.first().map(|manifest| &manifest.site)
+    }
+}
+
+impl IntoIterator for ManifestBatch {
+    type Item = LinkManifest;
+    type IntoIter = std::vec::IntoIter<LinkManifest>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.manifests.into_iter()
+    }
+}
+
+impl ManifestText {
+    fn new(manifest: &LinkManifest) -> ManifestText {
+        ManifestText {
+            share: manifest.share,
+            carries: manifest.carries,
+            after: manifest.after,
+            named_to: manifest.named_to,
+            received: manifest.received,
+            part: manifest.part,
+            parts: manifest.parts,
+            streams: manifest.entries.iter().map(EntryText::new).collect(),
+        }
+    }
+
+    fn parse(self, site: &SiteName, gateway: Epoch) -> Result<LinkManifest, InvalidManifest> {
+        if self.parts <= self.part || self.named_to < self.after || self.received < self.named_to {
+            return Err(InvalidManifest::Round);
+        }
+        let entry = |entry: EntryText| {
+            let entry = entry.parse(gateway)?;
+            let is_named = self.after < entry.last_number && entry.last_number <= self.received;
+            Some(entry).filter(|_| is_named).ok_or(InvalidManifest::Stream)
+        };
+        Ok(LinkManifest {
+            site: site.clone(),
+            gateway,
+            share: Some(self.share).filter(|share| *share < SHARES).ok_or(InvalidManifest::Malformed("share"))?,
             carries: self.carries,
             after: self.after,
             named_to: self.named_to,
             received: self.received,
             part: self.part,
             parts: self.parts,
-            streams: self.entries.iter().map(EntryText::new).collect(),
-        };
-        serde_json::to_vec(&text).expect("strings and numbers can be written")
-    }
-
-    /// Parses a manifest.
-    ///
-    /// # Errors
-    /// The bytes are too many, are not the JSON of a manifest, or contradict themselves.
-    pub fn from_json(bytes: &[u8]) -> Result<LinkManifest, InvalidManifest> {
-        if MANIFEST_BYTES_MAX < bytes.len() {
-            return Err(InvalidManifest::TooLong);
-        }
-        let text: ManifestText = serde_json::from_slice(bytes).map_err(|_| InvalidManifest::Malformed("JSON"))?;
-        if ENTRIES_MAX < text.streams.len() {
-            return Err(InvalidManifest::TooManyEntries);
-        }
-        if text.parts <= text.part || text.named_to < text.after || text.received < text.named_to {
-            return Err(InvalidManifest::Round);
-        }
-        let gateway = parse_epoch(&text.gateway).ok_or(InvalidManifest::Malformed("gateway"))?;
-        let entry = |entry: EntryText| {
-            let entry = entry.parse(gateway)?;
-            let is_named = text.after < entry.last_number && entry.last_number <= text.received;
-            Some(entry).filter(|_| is_named).ok_or(InvalidManifest::Stream)
-        };
-        Ok(LinkManifest {
-            site: text.site.parse().map_err(|_| InvalidManifest::Malformed("site"))?,
-            gateway,
-            share: Some(text.share).filter(|share| *share < SHARES).ok_or(InvalidManifest::Malformed("share"))?,
-            carries: text.carries,
-            after: text.after,
-            named_to: text.named_to,
-            received: text.received,
-            part: text.part,
-            parts: text.parts,
-            entries: text.streams.into_iter().map(entry).collect::<Result<_, _>>()?,
+            entries: self.streams.into_iter().map(entry).collect::<Result<_, _>>()?,
         })
     }
 }

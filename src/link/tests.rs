@@ -11,7 +11,7 @@ mod topology;
 
 use super::bye::{BYE_BYTES_MAX, GatewayBye, InvalidBye};
 use super::envelope::{ENVELOPE_BYTES_MAX, EnvelopeField, InvalidEnvelope, LinkEnvelope, RemotePublisher};
-use super::manifest::{ENTRIES_MAX, InvalidManifest, LinkManifest, MANIFEST_BYTES_MAX, ManifestEntry};
+use super::manifest::{ENTRIES_MAX, InvalidManifest, LinkManifest, MANIFEST_BYTES_MAX, ManifestBatch, ManifestEntry};
 use super::position::{NumberingEnd, PublisherPosition, StreamPoint};
 use super::shares::{Election, GATEWAY_TIMEOUT, SHARES, share_of};
 use super::site_loss::{SiteLoss, SiteReport, SiteTail};
@@ -102,7 +102,7 @@ fn documented_examples_are_read() {
         rest.split_once("\n```").unwrap().0
     };
     assert_eq!(LinkEnvelope::from_value(block("text")), Ok(envelope()));
-    assert_eq!(LinkManifest::from_json(block("json").as_bytes()), Ok(manifest()));
+    assert_eq!(ManifestBatch::from_json(block("json").as_bytes()), Ok(batch_of(&[manifest(), idle_manifest()])));
     let read = GatewayBye::from_json(block("js").as_bytes()).unwrap();
     assert_eq!((read.gateway, read.named_to[3], read.named_to[4]), (bye().gateway, Some(1207), None));
 }
@@ -150,16 +150,45 @@ fn manifest() -> LinkManifest {
     }
 }
 
+fn idle_manifest() -> LinkManifest {
+    LinkManifest { share: 4, carries: false, after: 12, named_to: 12, received: 15, entries: Vec::new(), ..manifest() }
+}
+
+/// Returns the manifests as those of one message, which has room for them.
+fn batch_of(manifests: &[LinkManifest]) -> ManifestBatch {
+    let mut batch = ManifestBatch::default();
+    manifests.iter().for_each(|manifest| assert_eq!(batch.add(manifest.clone()), None));
+    batch
+}
+
 #[test]
-fn manifest_is_read_as_written() {
+fn manifests_are_read_as_written() {
     let text = concat!(
-        r#"{"site":"plant1","gateway":"6b1f90a2c3d4e5f6","share":3,"carries":true,"after":1199,"named_to":1207,"received":1207,"#,
-        r#""part":0,"parts":1,"streams":[{"publisher":"b41c09e2aa70d355","name":"A.test","subject":"plant.press.1","#,
-        r#""first":1102,"last":1207,"ordinal":18,"seq":"5c19adc000000007","offset":4711,"#,
-        r#""frame":"b8335b8"}]}"#,
+        r#"{"site":"plant1","gateway":"6b1f90a2c3d4e5f6","shares":["#,
+        r#"{"share":3,"carries":true,"after":1199,"named_to":1207,"received":1207,"streams":["#,
+        r#"{"publisher":"b41c09e2aa70d355","name":"A.test","subject":"plant.press.1","first":1102,"last":1207,"ordinal":18,"#,
+        r#""seq":"5c19adc000000007","offset":4711,"frame":"b8335b8"}]},"#,
+        r#"{"share":4,"carries":false,"after":12,"named_to":12,"received":15},"#,
+        r#"{"share":3,"carries":true,"after":0,"named_to":0,"received":0,"part":1,"parts":3}]}"#,
     );
-    assert_eq!(String::from_utf8(manifest().to_json()).unwrap(), text);
-    assert_eq!(LinkManifest::from_json(text.as_bytes()), Ok(manifest()));
+    let part =
+        LinkManifest { after: 0, named_to: 0, received: 0, part: 1, parts: 3, entries: Vec::new(), ..manifest() };
+    let batch = batch_of(&[manifest(), idle_manifest(), part]);
+    assert_eq!(String::from_utf8(batch.to_json().unwrap()).unwrap(), text);
+    assert_eq!(ManifestBatch::from_json(text.as_bytes()), Ok(batch));
+    assert_eq!(ManifestBatch::default().to_json(), None);
+}
+
+#[test]
+fn message_takes_limited_manifests() {
+    let mut batch = batch_of(&vec![idle_manifest(); usize::from(SHARES)]);
+    let full = batch.add(idle_manifest()).unwrap();
+    assert_eq!([full.into_iter().count(), batch.into_iter().count()], [16, 1]);
+    let entry = &manifest().entries[0];
+    let of = |count| LinkManifest { entries: vec![entry.clone(); count], ..manifest() };
+    let mut batch = batch_of(&[of(ENTRIES_MAX - 1), of(1), of(0)]);
+    let full = batch.add(of(1)).unwrap();
+    assert_eq!([full.into_iter().count(), batch.into_iter().count()], [3, 1]);
 }
 
 #[test]
@@ -167,7 +196,7 @@ fn manifest_with_contradictions_is_refused() {
     let error = |change: &dyn Fn(&mut LinkManifest)| {
         let mut manifest = manifest();
         change(&mut manifest);
-        LinkManifest::from_json(&manifest.to_json()).unwrap_err()
+        ManifestBatch::from_json(&batch_of(&[idle_manifest(), manifest]).to_json().unwrap()).unwrap_err()
     };
     assert_eq!(error(&|manifest| manifest.parts = 0), InvalidManifest::Round);
     assert_eq!(error(&|manifest| manifest.after = 1208), InvalidManifest::Round);
@@ -177,11 +206,23 @@ fn manifest_with_contradictions_is_refused() {
     assert_eq!(error(&|manifest| manifest.entries[0].last_number = 1199), InvalidManifest::Stream);
     assert_eq!(error(&|manifest| manifest.entries[0].last.ordinal = 0), InvalidManifest::Stream);
     assert_eq!(error(&|manifest| manifest.entries[0].last.first_number = 1208), InvalidManifest::Stream);
-    let entry = &manifest().entries[0];
-    let many = vec![entry.clone(); ENTRIES_MAX + 1];
-    assert_eq!(error(&|manifest| manifest.entries = many.clone()), InvalidManifest::TooManyEntries);
-    assert_eq!(LinkManifest::from_json(&vec![b' '; MANIFEST_BYTES_MAX + 1]), Err(InvalidManifest::TooLong));
-    assert_eq!(LinkManifest::from_json(b"{}"), Err(InvalidManifest::Malformed("JSON")));
+}
+
+#[test]
+fn manifests_beyond_their_limits_are_refused() {
+    let text = String::from_utf8(batch_of(&[manifest()]).to_json().unwrap()).unwrap();
+    let error = |from: &str, to: &str, count: usize| {
+        let (first, rest) = text.split_once(from).unwrap();
+        let (part, last) = rest.split_once(to).unwrap();
+        let part = vec![format!("{from}{part}{to}"); count].join(",");
+        ManifestBatch::from_json(format!("{first}{part}{last}").as_bytes()).unwrap_err()
+    };
+    let of_share = r#"{"share""#;
+    assert_eq!(error(of_share, "}]}", 0), InvalidManifest::Malformed("shares"));
+    assert_eq!(error(of_share, "}]}", usize::from(SHARES) + 1), InvalidManifest::TooManyShares);
+    assert_eq!(error(r#"{"publisher""#, "}", ENTRIES_MAX + 1), InvalidManifest::TooManyEntries);
+    assert_eq!(ManifestBatch::from_json(&vec![b' '; MANIFEST_BYTES_MAX + 1]), Err(InvalidManifest::TooLong));
+    assert_eq!(ManifestBatch::from_json(b"{}"), Err(InvalidManifest::Malformed("JSON")));
 }
 
 fn bye() -> GatewayBye {
@@ -249,7 +290,10 @@ fn largest_manifest_and_envelope_keep_their_limits() {
         parts: u32::MAX,
         entries: vec![entry; ENTRIES_MAX],
     };
-    assert_eq!(LinkManifest::from_json(&manifest.to_json()), Ok(manifest));
+    // A signature takes further bytes of the message.
+    let text = batch_of(std::slice::from_ref(&manifest)).to_json().unwrap();
+    assert!(text.len() + 1024 <= MANIFEST_BYTES_MAX, "{} bytes", text.len());
+    assert_eq!(ManifestBatch::from_json(&text), Ok(batch_of(&[manifest])));
 }
 
 #[test]

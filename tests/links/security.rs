@@ -150,10 +150,10 @@ fn manifest(site: &str, subject: &str, count: u64) -> Message {
         "publisher": "00000000000000aa", "subject": subject, "first": 1, "last": count, "ordinal": count,
     });
     let streams = if count == 0 { json!([]) } else { json!([stream]) };
-    let text = json!({
-        "site": site, "gateway": epoch().to_string(), "share": share, "carries": true, "after": 0,
-        "named_to": count, "received": count, "part": 0, "parts": 1, "streams": streams,
+    let of_share = json!({
+        "share": share, "carries": true, "after": 0, "named_to": count, "received": count, "streams": streams,
     });
+    let text = json!({ "site": site, "gateway": epoch().to_string(), "shares": [of_share] });
     message(&format!("_SEQCAST.LINK.MANIFEST.{site}"), &text.to_string())
 }
 

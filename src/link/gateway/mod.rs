@@ -24,7 +24,7 @@ use super::hub_sender::HubSender;
 use super::import::ImportLedger;
 use super::import_queue::{HubContent, HubItem, ImportQueue};
 use super::import_standby::ImportStandby;
-use super::manifest::LinkManifest;
+use super::manifest::{LinkManifest, ManifestBatch};
 use super::position::StreamPoint;
 use super::request_relay::RequestRelay;
 use super::shares::{Election, GATEWAY_TIMEOUT, LEASE, SHARES};
@@ -244,7 +244,7 @@ impl Gateway {
         if subject.starts_with(EVENT_PREFIX.as_bytes()) {
             self.on_event_message(now, &message, sender);
         } else if subject.starts_with(MANIFEST_PREFIX.as_bytes()) {
-            self.on_manifest(now, &message, sender);
+            self.on_manifests(now, &message, sender);
         } else if subject.starts_with(BYE_PREFIX.as_bytes()) {
             self.on_bye(now, &message, sender);
         } else if subject.strip_prefix(REQUEST_PREFIX.as_bytes()) == Some(self.settings.site.as_str().as_bytes()) {
@@ -331,9 +331,11 @@ impl Gateway {
         if self.is_linked {
             self.exporter.on_stop();
             // They are few, and the BYE would name what no round has named.
+            let mut batch = ManifestBatch::default();
             while let Some(round) = self.exporter.poll_round(now + ROUND_INTERVAL) {
-                self.send_round(round);
+                self.send_round(&mut batch, round);
             }
+            self.send_manifests(&batch);
             let bye = self.exporter.bye();
             self.to_hub.push(Message::new(system_subject(BYE_PREFIX, &self.settings.site), bye.to_json()));
         }
@@ -423,25 +425,40 @@ impl Gateway {
 
     /// Sends the rounds of manifests that are due. They wait while the cluster is too slow.
     fn send_rounds(&mut self, now: Instant) {
+        let mut batch = ManifestBatch::default();
         while self.to_hub.has_room()
             && let Some(round) = self.exporter.poll_round(now)
         {
-            self.send_round(round);
+            self.send_round(&mut batch, round);
         }
+        self.send_manifests(&batch);
     }
 
-    fn send_round(&mut self, round: Vec<LinkManifest>) {
+    /// Adds the manifests of a round to those that the next message carries. Sends those for which it has no room.
+    fn send_round(&mut self, batch: &mut ManifestBatch, round: Vec<LinkManifest>) {
         for manifest in round {
-            let subject = system_subject(MANIFEST_PREFIX, &self.settings.site);
-            self.to_hub.push(Message::new(subject, manifest.to_json()));
+            if let Some(full) = batch.add(manifest) {
+                self.send_manifests(&full);
+            }
         }
     }
 
-    fn on_manifest(&mut self, now: Instant, message: &Message, sender: &HubSender) {
-        let Ok(mut manifest) = LinkManifest::from_json(&message.payload) else { return self.counts.invalid += 1 };
-        if !sender.speaks_for(&manifest.site) {
-            return self.counts.invalid += 1;
+    fn send_manifests(&mut self, batch: &ManifestBatch) {
+        if let Some(text) = batch.to_json() {
+            self.to_hub.push(Message::new(system_subject(MANIFEST_PREFIX, &self.settings.site), text));
         }
+    }
+
+    fn on_manifests(&mut self, now: Instant, message: &Message, sender: &HubSender) {
+        match ManifestBatch::from_json(&message.payload) {
+            Ok(batch) if batch.site().is_some_and(|site| sender.speaks_for(site)) => {
+                batch.into_iter().for_each(|manifest| self.on_manifest(now, manifest, sender));
+            }
+            _ => self.counts.invalid += 1,
+        }
+    }
+
+    fn on_manifest(&mut self, now: Instant, mut manifest: LinkManifest, sender: &HubSender) {
         // Messages on other subjects are not accepted, so they are no losses.
         manifest.entries.retain(|entry| sender.may_publish(&entry.subject));
         if manifest.site == self.settings.site {

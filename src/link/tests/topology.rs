@@ -4,7 +4,7 @@ use super::super::bye::GatewayBye;
 use super::super::envelope::LinkEnvelope;
 use super::super::export::{Export, Exporter};
 use super::super::import::{ImportLedger, Imported};
-use super::super::manifest::LinkManifest;
+use super::super::manifest::{LinkManifest, ManifestBatch};
 use super::super::shares::{Election, SHARES};
 use super::super::site_loss::SiteTail;
 use super::super::site_name::SiteName;
@@ -409,8 +409,12 @@ impl Model {
     fn send_rounds(&mut self, gateway: usize) {
         while let Some(round) = self.gateways[gateway].exporter.poll_round(self.now) {
             for manifest in round {
-                let manifest = LinkManifest::from_json(&manifest.to_json()).expect("it is written by a gateway");
-                self.cross(gateway, Crossing::Manifest(manifest));
+                let mut batch = ManifestBatch::default();
+                batch.add(manifest);
+                let batch = ManifestBatch::from_json(&batch.to_json().expect("it has a manifest"));
+                for manifest in batch.expect("it is written by a gateway") {
+                    self.cross(gateway, Crossing::Manifest(manifest));
+                }
             }
         }
     }

@@ -3,10 +3,10 @@
 use crate::link::bye::GatewayBye;
 use crate::link::envelope::LinkEnvelope;
 use crate::link::import::ImportLedger;
-use crate::link::manifest::LinkManifest;
+use crate::link::manifest::ManifestBatch;
 use crate::subject::Subject;
 
-/// Decodes each line as an envelope, as a manifest and as a BYE. Whatever is read is written and read in the same way,
+/// Decodes each line as an envelope, as manifests and as a BYE. Whatever is read is written and read in the same way,
 /// and no order of messages, manifests and BYEs makes the ledger fail. A line that begins with `+` is a message that
 /// another gateway of the site has imported.
 pub fn link(bytes: &[u8]) {
@@ -22,11 +22,14 @@ pub fn link(bytes: &[u8]) {
                 ledger.on_message(&envelope, &subject);
             }
         }
-        if let Ok(manifest) = LinkManifest::from_json(line) {
-            assert_eq!(LinkManifest::from_json(&manifest.to_json()).as_ref(), Ok(&manifest));
-            ledger.on_heard(&manifest.site, manifest.gateway);
-            ledger.on_manifest(&manifest, |_| true);
-            ledger.on_gateway_end(&manifest.site, manifest.gateway);
+        if let Ok(batch) = ManifestBatch::from_json(line) {
+            let written = batch.to_json().expect("it has manifests");
+            assert_eq!(ManifestBatch::from_json(&written).as_ref(), Ok(&batch));
+            for manifest in batch {
+                ledger.on_heard(&manifest.site, manifest.gateway);
+                ledger.on_manifest(&manifest, |_| true);
+                ledger.on_gateway_end(&manifest.site, manifest.gateway);
+            }
         }
         if let Ok(bye) = GatewayBye::from_json(line) {
             assert_eq!(GatewayBye::from_json(&bye.to_json()).as_ref(), Ok(&bye));
