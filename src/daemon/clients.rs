@@ -362,9 +362,8 @@ impl Clients {
 
     /// Delivers the runs of a datagram. Their lists go to the queue of the only subscription, or else to the pools.
     pub(crate) fn deliver_runs(&mut self, now: ClockReading, mut batch: RunBatch, lists: &mut ListPools) {
-        let has_imported = batch.any_headers(is_imported);
-        if !has_imported
-            && let Some([target]) = batch.common_targets().map(|targets| &**targets)
+        // Runs of a batch have no header fields, so their messages are none of other sites.
+        if let Some([target]) = batch.common_targets().map(|targets| &**targets)
             && let Some(client) = self.map.get_mut(&target.client)
             && let ClientTransport::Embedded(queues) = &client.kind
         {
@@ -375,10 +374,7 @@ impl Clients {
             }
             return;
         }
-        batch.by_ref().for_each(|(to, deliveries)| match has_imported {
-            true => self.deliver(now, &to, deliveries),
-            false => self.push(now, &to, deliveries),
-        });
+        batch.by_ref().for_each(|(to, deliveries)| self.push(now, &to, deliveries));
         batch.recycle(lists);
     }
 

@@ -24,6 +24,11 @@ pub const ORIGIN_HEADER: &str = "Seqcast-Origin";
 /// Maximum length of the value in bytes. The longest one that a gateway writes has 290.
 pub const ENVELOPE_BYTES_MAX: usize = 512;
 
+/// Index of the word with the epoch of the publisher.
+pub(super) const PUBLISHER_WORD: usize = 6;
+/// Index of the word with the publisher's number of the message.
+pub(super) const SEQ_WORD: usize = 8;
+
 /// First capacity of a value in bytes, which most values fit.
 const VALUE_BYTES: usize = 160;
 /// Word instead of the offset if the publisher's numbers may include messages that are not exported.

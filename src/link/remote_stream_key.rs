@@ -8,9 +8,9 @@ use crate::subject::Subject;
 /// Key of a stream of another site. It names the site, since a site may claim any publisher.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct RemoteStreamKey {
-    site: SiteName,
-    publisher: Epoch,
-    subject: Subject,
+    pub(super) site: SiteName,
+    pub(super) publisher: Epoch,
+    pub(super) subject: Subject,
 }
 
 impl RemoteStreamKey {

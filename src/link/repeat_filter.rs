@@ -4,8 +4,9 @@
 //! them again, and each peer drops those that it has delivered. A peer remembers for each stream which numbers of the
 //! publisher came from which gateway. What it does not remember it delivers.
 
-use super::envelope::{LinkEnvelope, ORIGIN_HEADER};
+use super::envelope::{ORIGIN_HEADER, PUBLISHER_WORD, SEQ_WORD, parse_epoch, parse_seq};
 use super::remote_stream_key::RemoteStreamKey;
+use super::site_name::SiteName;
 use crate::delivery::Deliveries;
 use crate::message::{DeliveryRef, Epoch};
 use crate::seqno::Seq;
@@ -56,33 +57,53 @@ impl RepeatFilter {
     /// Returns the deliveries without the messages that another gateway has delivered before, in order. Each element
     /// has one or more successive messages.
     pub fn filter(&mut self, deliveries: Deliveries) -> Vec<Deliveries> {
-        let (mut is_kept, mut dropped) = (Vec::with_capacity(deliveries.len()), 0);
+        let (mut index, mut repeated) = (0, Vec::new());
         deliveries.clone().visit(|delivery| {
-            let is_repeated = self.is_repeated(delivery);
-            dropped += u64::from(is_repeated);
-            is_kept.push(!is_repeated);
+            if self.is_repeated(delivery) {
+                repeated.push(index);
+            }
+            index += 1;
         });
-        if dropped == 0 {
+        if repeated.is_empty() {
             return vec![deliveries];
         }
-        self.dropped += dropped;
-        let kept = deliveries.zip(is_kept).filter(|(_, is_kept)| *is_kept);
-        kept.map(|(delivery, _)| delivery.into()).collect()
+        self.dropped += repeated.len() as u64;
+        let kept = deliveries.enumerate().filter(|(index, _)| repeated.binary_search(index).is_err());
+        kept.map(|(_, delivery)| delivery.into()).collect()
     }
 
     /// Notes a delivery. Returns true if another gateway has delivered the message before.
     fn is_repeated(&mut self, delivery: &DeliveryRef<'_>) -> bool {
+        let Some(origin) = origin_value(delivery.headers).and_then(StreamOrigin::from_value) else { return false };
+        let (StreamOrigin { site, publisher, seq }, gateway) = (origin, delivery.publisher.epoch);
+        let key = RemoteStreamKey { site, publisher, subject: delivery.subject.clone() };
+        let is_repeated = match self.streams.get_mut(&key) {
+            Some(ranges) => note(ranges, gateway, seq),
+            None => {
+                let range = DeliveredRange { gateway, first: seq, last: seq };
+                self.streams.put(key.detached(), vec![range]);
+                false
+            }
+        };
         // A subscription that begins gets what others have got before.
-        let Some(value) = origin_value(delivery.headers).filter(|_| !delivery.replayed) else { return false };
-        let Ok(envelope) = LinkEnvelope::from_value(value) else { return false };
-        let (Some(seq), gateway) = (envelope.point.position.seq, delivery.publisher.epoch) else { return false };
-        let key = RemoteStreamKey::new(&envelope, delivery.subject);
-        if let Some(ranges) = self.streams.get_mut(&key) {
-            return note(ranges, gateway, seq);
-        }
-        let range = DeliveredRange { gateway, first: seq, last: seq };
-        self.streams.put(key.detached(), vec![range]);
-        false
+        is_repeated && !delivery.replayed
+    }
+}
+
+/// Stream of a message of another site, and its number.
+struct StreamOrigin {
+    site: SiteName,
+    publisher: Epoch,
+    seq: Seq,
+}
+
+impl StreamOrigin {
+    /// Reads the three words of an envelope that matter here; `None` if the publisher has not numbered the message.
+    fn from_value(value: &str) -> Option<StreamOrigin> {
+        let mut words = value.split(' ');
+        let [site, publisher, seq] =
+            [0, PUBLISHER_WORD - 1, SEQ_WORD - PUBLISHER_WORD - 1].map(|skipped| words.nth(skipped));
+        Some(StreamOrigin { site: site?.parse().ok()?, publisher: parse_epoch(publisher?)?, seq: parse_seq(seq?)? })
     }
 }
 
@@ -120,7 +141,7 @@ fn origin_value(block: &[u8]) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::envelope::RemotePublisher;
+    use crate::link::envelope::{LinkEnvelope, RemotePublisher};
     use crate::link::position::{PublisherPosition, StreamPoint};
     use crate::link::shares::share_of;
     use crate::message::{Headers, Message, Publisher, Verdict};
@@ -206,16 +227,20 @@ mod tests {
         assert_eq!(filter.dropped(), 0);
     }
 
+    /// Returns the number of messages that are left if a gateway's peer repeats this one for a new subscription.
+    fn replayed(filter: &mut RepeatFilter, gateway: u64, message: &Message) -> usize {
+        let mut delivery = run_of(gateway, std::slice::from_ref(message)).next().unwrap();
+        delivery.replayed = true;
+        filter.filter(delivery.into()).len()
+    }
+
     #[test]
-    fn replayed_messages_are_kept() {
+    fn replayed_messages_are_kept_and_noted() {
         let mut filter = RepeatFilter::default();
         let numbered = message("a", 1, Some(seq(1)));
-        for gateway in [10, 11] {
-            let mut delivery = run_of(gateway, std::slice::from_ref(&numbered)).next().unwrap();
-            delivery.replayed = true;
-            assert_eq!(filter.filter(delivery.into()).len(), 1);
-        }
-        assert_eq!(filter.filter(run_of(12, &[numbered])).len(), 1);
+        assert_eq!([10, 11].map(|gateway| replayed(&mut filter, gateway, &numbered)), [1, 1]);
+        assert_eq!(filter.filter(run_of(10, std::slice::from_ref(&numbered))).len(), 1);
+        assert!(filter.filter(run_of(12, &[numbered])).is_empty(), "the first gateway has delivered it before");
     }
 
     #[test]

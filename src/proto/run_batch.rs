@@ -96,11 +96,6 @@ impl RunBatch {
         }
     }
 
-    /// Returns whether `predicate` selects the header block of one of the messages.
-    pub(crate) fn any_headers(&self, predicate: impl Fn(&[u8]) -> bool + Copy) -> bool {
-        self.runs.iter().any(|run| self.item(run).any_headers(predicate))
-    }
-
     fn item(&self, run: &RunDelivery) -> &Run {
         run_at(&self.items, run.index - self.first)
     }

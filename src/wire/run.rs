@@ -214,12 +214,6 @@ impl Run {
         at
     }
 
-    /// Returns whether `predicate` holds for the header fields of any message.
-    #[inline]
-    pub(crate) fn any_headers(&self, predicate: impl Fn(&[u8]) -> bool) -> bool {
-        self.any_headers_from(0, self.count.into(), predicate)
-    }
-
     /// Returns whether `predicate` holds for the header fields of one of the `count` messages from the location `at` on.
     #[inline]
     fn any_headers_from(&self, at: usize, count: usize, predicate: impl Fn(&[u8]) -> bool) -> bool {

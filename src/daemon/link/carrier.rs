@@ -1,8 +1,8 @@
 //! The loop of the link: it hands what it receives to the gateway, and carries out what follows from it.
 //!
-//! One task reads the cluster, one each subscription of the LAN; one sends to the cluster, one to the LAN. None of the
-//! readers waits for a sender: the gateway drops what is too much, and counts it. All tasks run on one thread, so they
-//! share the gateway without locks.
+//! One future reads the cluster, one each subscription of the LAN; one sends to the cluster, one to the LAN. None of the
+//! readers waits for a sender: the gateway drops what is too much, and counts it. All of them belong to one task, so they
+//! share the gateway without locks, and each turn of the task polls all of them.
 
 pub(super) mod durable;
 mod events;
@@ -29,7 +29,7 @@ use crate::subject::pattern_set::PatternSet;
 use crate::subject::{Pattern, Subject};
 use crate::time::Instant;
 use async_nats::client::PublishErrorKind;
-use async_nats::{Event, StatusCode, Subscriber};
+use async_nats::{Event, StatusCode};
 use futures_util::StreamExt;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -120,6 +120,9 @@ impl LinkCarrier {
         let streams = DurableLink::context(&hub.client);
         let refusal = settings.tls.as_ref().map(|(_, refusal)| refusal);
         let fault = tokio::select! {
+            // Each turn polls all of them, so none waits for another one. Those that send come behind those that read:
+            // one turn carries a message through.
+            biased;
             _ = ended => None,
             fault = self.read_lan() => Some(fault),
             fault = self.read_events() => Some(fault),
@@ -127,8 +130,8 @@ impl LinkCarrier {
             fault = self.query_lan() => Some(fault),
             fault = self.watch(&hub, events, refusal) => Some(fault),
             fault = self.keep_time(&hub) => Some(fault),
-            fault = self.send_to_hub(&hub) => Some(fault),
             fault = self.send_to_lan() => Some(fault),
+            fault = self.send_to_hub(&hub) => Some(fault),
             () = self.carry_durable(&streams) => None,
         };
         let now = Clock::now().instant;
@@ -231,7 +234,7 @@ impl LinkCarrier {
                     }
                 }
             }
-            match poll_any(system, context) {
+            match system.poll_next_unpin(context) {
                 Poll::Ready(Some(received)) => {
                     is_idle = false;
                     self.on_system_message(received);
@@ -296,8 +299,17 @@ impl LinkCarrier {
     fn wake_senders(&self) {
         self.for_hub.notify_one();
         self.for_lan.notify_one();
-        self.durable.for_store.notify_one();
+        if self.gateway.borrow().durable().has_spooled() {
+            self.durable.for_store.notify_one();
+        }
         self.wake_timer();
+    }
+
+    /// Wakes the reader of the stream, for which there may be room.
+    fn wake_reader(&self) {
+        if self.gateway.borrow().durable().position().is_some() {
+            self.durable.for_read.notify_one();
+        }
     }
 
     /// Wakes the timer if the gateway is due earlier than it waits for.
@@ -390,7 +402,7 @@ impl LinkCarrier {
     async fn send_waiting_to_lan(&self) -> bool {
         while let Some(message) = self.next_for_lan() {
             match self.lan.publish(message) {
-                Ok(()) => self.durable.for_read.notify_one(),
+                Ok(()) => self.wake_reader(),
                 Err(PublishFailure::Ended) => return false,
                 Err(PublishFailure::Full(message)) => {
                     self.gateway.borrow_mut().put_back(*message);
@@ -453,12 +465,6 @@ impl LinkCarrier {
             }
         }
     }
-}
-
-/// Takes a message of any of the subscriptions.
-fn poll_any(subscribers: &mut [Subscriber], context: &mut Context<'_>) -> Poll<Option<async_nats::Message>> {
-    let ready = subscribers.iter_mut().map(|subscriber| subscriber.poll_next_unpin(context));
-    ready.into_iter().find(Poll::is_ready).unwrap_or(Poll::Pending)
 }
 
 /// Returns whether a subject of the system is one of requests.

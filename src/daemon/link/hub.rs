@@ -3,6 +3,7 @@
 use super::credentials::LinkCredentials;
 use super::hub_tls::CertificateRefusal;
 use crate::config::HubAddress;
+use crate::link::durable::STORED_HEADER;
 use crate::link::envelope::ORIGIN_HEADER;
 use crate::link::signatures::CERTIFICATE_PREFIX;
 use crate::link::site_name::SiteName;
@@ -14,6 +15,7 @@ use crate::subject::{Pattern, Subject};
 use async_nats::connection::State;
 use async_nats::{Client, ConnectOptions, Event, HeaderMap, HeaderName, Subscriber};
 use bytes::Bytes;
+use futures_util::stream::SelectAll;
 use rustls::ClientConfig;
 use std::time::Duration;
 use tokio::sync::mpsc::{Receiver, channel};
@@ -63,8 +65,8 @@ pub(super) struct HubSubscriptions {
     pub(super) certificates: Option<Subscriber>,
     /// Those to the patterns that cross, in their order.
     pub(super) patterns: Vec<Subscriber>,
-    /// Those to the subjects of the system.
-    pub(super) system: Vec<Subscriber>,
+    /// Those to the subjects of the system, which get fair turns.
+    pub(super) system: SelectAll<Subscriber>,
 }
 
 impl Hub {
@@ -115,7 +117,7 @@ impl Hub {
         relay: &RelaySubjects,
         is_signed: bool,
     ) -> Result<HubSubscriptions, async_nats::SubscribeError> {
-        let mut subscriptions = HubSubscriptions { certificates: None, patterns: Vec::new(), system: Vec::new() };
+        let mut subscriptions = HubSubscriptions { certificates: None, patterns: Vec::new(), system: SelectAll::new() };
         if is_signed {
             subscriptions.certificates = Some(self.client.subscribe(format!("{CERTIFICATE_PREFIX}*")).await?);
         }
@@ -180,8 +182,8 @@ pub(super) fn received_reply(received: &async_nats::Message) -> Option<Subject> 
     received.reply.as_ref()?.as_str().parse().ok()
 }
 
-/// Returns a message of the cluster as one of the bus, without its reply subject; `None` if its subject or its headers
-/// are none of the bus.
+/// Returns a message of the cluster as one of the bus, without its reply subject, and without the header field that
+/// only gateways may write on their own LAN; `None` if its subject or its headers are none of the bus.
 pub(super) fn received_message(received: async_nats::Message) -> Option<Message> {
     let subject: Subject = received.subject.as_str().parse().ok()?;
     let headers = match &received.headers {
@@ -190,9 +192,34 @@ pub(super) fn received_message(received: async_nats::Message) -> Option<Message>
                 let key: &str = key.as_ref();
                 values.iter().map(move |value| (key, value.as_str()))
             });
-            Headers::from_pairs(pairs).ok()?
+            Headers::from_pairs(pairs.filter(|(key, _)| !key.eq_ignore_ascii_case(STORED_HEADER))).ok()?
         }
         None => Headers::new(),
     };
     Some(Message { headers, ..Message::new(subject, received.payload) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn field_of_the_lan_is_dropped() {
+        let mut fields = HeaderMap::new();
+        for (key, value) in [("seqcast-stored", "SEQCAST 5000"), ("unit", "bar"), (STORED_HEADER, "x")] {
+            fields.append(key, value);
+        }
+        let received = async_nats::Message {
+            subject: "plant.1".into(),
+            reply: None,
+            payload: Bytes::from_static(b"7"),
+            headers: Some(fields),
+            status: None,
+            description: None,
+            length: 0,
+        };
+        let message = received_message(received).expect("a message of the bus");
+        assert_eq!(message.headers.iter().collect::<Vec<_>>(), [("unit", "bar")]);
+        assert_eq!((message.subject.as_bytes(), &message.payload[..]), (&b"plant.1"[..], &b"7"[..]));
+    }
 }

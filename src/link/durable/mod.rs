@@ -212,6 +212,11 @@ impl DurableGateway {
         self.import.start(position);
     }
 
+    /// Returns whether messages wait for the stream.
+    pub fn has_spooled(&self) -> bool {
+        self.spool.size().bytes != 0
+    }
+
     /// Returns whether further messages of the stream may be read.
     pub fn has_room(&self) -> bool {
         self.import.has_room()

@@ -4,12 +4,13 @@ use super::Gateway;
 use crate::link::bye::GatewayBye;
 use crate::link::durable::DurableDelivery;
 use crate::link::envelope::{LinkEnvelope, ORIGIN_HEADER};
-use crate::link::export::{LinkStreamKey, STANDBY_TIME};
+use crate::link::export::STANDBY_TIME;
 use crate::link::hub_sender::HubSender;
 use crate::link::import::{Imported, RoundRequest};
 use crate::link::import_queue::{HubContent, HubItem};
 use crate::link::manifest::LinkManifest;
 use crate::link::position::one_more;
+use crate::link::remote_stream_key::RemoteStreamKey;
 use crate::link::site_loss::{SiteLoss, SiteReport, SiteTail};
 use crate::link::system_messages::{LOSS_SUBJECT, REQUEST_PREFIX, RequestText, system_subject};
 use crate::message::{Count, Headers, Message};
@@ -88,9 +89,12 @@ impl Gateway {
     /// Notes that another gateway of this site has delivered a message.
     pub(super) fn on_imported(&mut self, envelope: &LinkEnvelope, subject: &Subject) {
         self.ledger.on_imported(envelope, subject);
-        let (publisher, subject) = (envelope.publisher.epoch, subject.clone());
-        self.reported.remove(&LinkStreamKey { publisher, subject: subject.clone() });
-        let is_of_stream = |loss: &SiteLoss| loss.origin.publisher.epoch == publisher && loss.subject == subject;
+        if self.reported.is_empty() && self.unreported.is_empty() {
+            return;
+        }
+        let key = RemoteStreamKey::new(envelope, subject);
+        self.reported.remove(&key);
+        let is_of_stream = |loss: &SiteLoss| RemoteStreamKey::new(&loss.origin, &loss.subject) == key;
         self.unreported.retain(|loss| !(is_of_stream(loss) && loss.origin.point.is_covered_by(&envelope.point)));
     }
 
@@ -112,7 +116,7 @@ impl Gateway {
         if REPORTED_MAX <= self.reported.len() {
             self.reported.pop_first();
         }
-        self.reported.insert(LinkStreamKey { publisher: origin.publisher.epoch, subject }, origin.point);
+        self.reported.insert(RemoteStreamKey::new(&origin, &subject), origin.point);
     }
 
     /// Reports the losses of a share that nobody has reported.
@@ -156,9 +160,9 @@ impl Gateway {
             Imported::TooManySites => return self.counts.excess_sites += 1,
             Imported::Deliver(loss) => loss,
         };
-        let key = LinkStreamKey { publisher: envelope.publisher.epoch, subject: message.subject.clone() };
         // Another gateway has reported what is missing before this message, and ended before it delivered it.
-        let is_reported = self.reported.remove(&key) == Some(envelope.point);
+        let is_reported = !self.reported.is_empty()
+            && self.reported.remove(&RemoteStreamKey::new(&envelope, &message.subject)) == Some(envelope.point);
         let loss = loss.filter(|_| !is_reported);
         if self.permits(&message) {
             loss.into_iter().for_each(|loss| self.report(loss));

@@ -16,7 +16,7 @@ use self::events::event_relay;
 use super::durable::DurableGateway;
 use super::envelope::LinkEnvelope;
 use super::event_relay::{EVENT_PREFIX, EventRelay};
-use super::export::{Export, Exporter, LinkStreamKey, ROUND_INTERVAL};
+use super::export::{Export, Exporter, ROUND_INTERVAL};
 use super::gateway_counts::{GatewayCounts, SiteConflict, SiteCounts};
 use super::gateway_settings::GatewaySettings;
 use super::gateway_watch::{GatewayWatch, SILENCE_MAX};
@@ -26,6 +26,7 @@ use super::import_queue::{HubContent, HubItem, ImportQueue};
 use super::import_standby::ImportStandby;
 use super::manifest::{LinkManifest, ManifestBatch};
 use super::position::StreamPoint;
+use super::remote_stream_key::RemoteStreamKey;
 use super::request_relay::RequestRelay;
 use super::shares::{Election, GATEWAY_TIMEOUT, LEASE, SHARES};
 use super::site_loss::SiteLoss;
@@ -77,7 +78,7 @@ pub struct Gateway {
     /// The announcement that the LAN has not taken yet.
     announcement: Option<Message>,
     /// Losses that another gateway has reported before a message that it has not delivered yet, with the point of that.
-    reported: BTreeMap<LinkStreamKey, StreamPoint>,
+    reported: BTreeMap<RemoteStreamKey, StreamPoint>,
     /// Losses that nobody has reported, although another gateway carries their shares.
     unreported: Vec<SiteLoss>,
     /// Time of the first manifest of each gateway of this site that no announcement names.

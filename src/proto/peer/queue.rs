@@ -176,9 +176,15 @@ impl Peer {
             }
         }
         if !deliveries.is_stamped() {
-            let messages = if plain.is_some() { deliveries.len() as u64 } else { 0 };
-            plain.into_iter().for_each(|plain| self.deliver_remote(&plain, deliveries.clone()));
-            return messages;
+            let Some(plain) = plain else {
+                // A member at the publisher's peer gets them.
+                if matched.queues().next().is_some() {
+                    self.note_assigned_elsewhere(deliveries);
+                }
+                return 0;
+            };
+            self.deliver_remote(&plain, deliveries.clone());
+            return deliveries.len() as u64;
         }
         let (mut unassigned, mut assignments) = (Vec::new(), Vec::new());
         for mut delivery in deliveries.clone() {
@@ -202,12 +208,18 @@ impl Peer {
             for (block, delivery) in assignments {
                 let is_delivered = self.deliver_assignment(now, from, matched, &block, delivery.clone());
                 messages += u64::from(is_delivered && plain.is_none());
-                if !is_delivered && plain.is_none() && !delivery.message.headers.is_empty() {
-                    self.effects.push_back(Effect::AssignedElsewhere(delivery));
+                if !is_delivered && plain.is_none() {
+                    self.note_assigned_elsewhere(delivery.into());
                 }
             }
         }
         messages
+    }
+
+    /// Lets the shell know of messages with header fields that members of queue groups at another peer get.
+    fn note_assigned_elsewhere(&mut self, deliveries: Deliveries) {
+        let with_fields = deliveries.filter(|delivery| !delivery.message.headers.is_empty());
+        with_fields.for_each(|delivery| self.effects.push_back(Effect::AssignedElsewhere(delivery)));
     }
 
     /// Delivers a message of another peer to the members here that its stamps name. Returns whether there was one.
