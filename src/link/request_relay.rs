@@ -133,6 +133,11 @@ impl RequestRelay {
         }
     }
 
+    /// Returns whether a request waits for the number of its receivers.
+    pub(super) fn has_lookup(&self) -> bool {
+        !self.lookups.is_empty()
+    }
+
     /// Returns the next request whose receivers on the LAN are to be counted: its number and its subject.
     pub(super) fn poll_lookup(&mut self) -> Option<(u64, Subject)> {
         loop {

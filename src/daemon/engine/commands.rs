@@ -98,7 +98,7 @@ impl Engine {
             // The requester may have stopped waiting.
             EngineCommand::Show { query, answer } => drop(answer.send(self.answer_local(now, &query))),
             #[cfg(feature = "links")]
-            EngineCommand::Link(query) => query.answer(&mut self.core.peer),
+            EngineCommand::Link(query) => self.services.on_link_query(&mut self.core, query),
             EngineCommand::Flush { answer } => self.core.await_flush(FlushWaiter::Embedded(answer)),
             EngineCommand::Detach { client } => self.core.detach(now, client),
             EngineCommand::Stop => self.stop(now),

@@ -13,6 +13,8 @@ use crate::daemon::event_request::{EventServiceCommand, ServerIdConflict};
 use crate::daemon::events::EventService;
 #[cfg(feature = "links")]
 use crate::daemon::link::Link;
+#[cfg(feature = "links")]
+use crate::daemon::link::lan_query::LanQuery;
 #[cfg(feature = "listeners")]
 use crate::daemon::listeners::Listeners;
 #[cfg(feature = "events")]
@@ -47,6 +49,9 @@ pub(super) struct Services {
     web: Option<WebServer>,
     #[cfg(feature = "links")]
     link: Option<Link>,
+    /// Query of the link that waits for a change of the subscriptions.
+    #[cfg(feature = "links")]
+    waiting_query: Option<LanQuery>,
 }
 
 impl Services {
@@ -78,6 +83,8 @@ impl Services {
             web: None,
             #[cfg(feature = "links")]
             link: None,
+            #[cfg(feature = "links")]
+            waiting_query: None,
         })
     }
 
@@ -183,6 +190,18 @@ impl Services {
     pub(super) fn on_turn(&mut self, core: &mut EngineCore, now: ClockReading) {
         #[cfg(feature = "listeners")]
         self.listeners.on_turn(core, now);
+        #[cfg(feature = "links")]
+        if let Some(query) = self.waiting_query.take_if(|query| !query.waits(&core.peer)) {
+            self.on_link_query(core, query);
+        }
+    }
+
+    /// Answers a query of the link, now or once the subscriptions have changed.
+    #[cfg(feature = "links")]
+    pub(super) fn on_link_query(&mut self, core: &mut EngineCore, query: LanQuery) {
+        if let Some(query) = query.answer(&mut core.peer) {
+            self.waiting_query = Some(query);
+        }
     }
 
     /// Does the work that must precede the writes to clients at the end of a turn.

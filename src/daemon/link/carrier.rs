@@ -67,7 +67,7 @@ pub(super) struct LinkCarrier {
     /// Signatures, in a realm.
     signing: Option<LinkSigning>,
     pub(super) report: SharedReport,
-    /// Wakes the tasks that send.
+    /// Wakes the futures that send.
     for_hub: Notify,
     for_lan: Notify,
     for_lookup: Notify,
@@ -289,13 +289,15 @@ impl LinkCarrier {
         }
     }
 
-    /// Wakes the tasks that have something to do after an input.
+    /// Wakes the futures that have something to do after an input.
     pub(super) fn wake(&self) {
-        self.for_lookup.notify_one();
+        if self.gateway.borrow().has_lookup() {
+            self.for_lookup.notify_one();
+        }
         self.wake_senders();
     }
 
-    /// Wakes the tasks that send, and the timer if it is due earlier.
+    /// Wakes the futures that send, and the timer if it is due earlier.
     fn wake_senders(&self) {
         self.for_hub.notify_one();
         self.for_lan.notify_one();
@@ -355,7 +357,9 @@ impl LinkCarrier {
             }
             let due_at = self.gateway.borrow().deadline(now).min(self.report_at.get());
             self.due_at.set(due_at);
-            self.wake();
+            // The gateways of the LAN, whose subscriptions do not count, may be others.
+            self.for_lookup.notify_one();
+            self.wake_senders();
             let wait = due_at.since(now).max(Duration::from_millis(1));
             drop(tokio::time::timeout(wait, self.is_due_earlier.notified()).await);
         }

@@ -92,17 +92,17 @@ impl LanClient {
         }
     }
 
-    /// Asks the engine about the subscriptions of the LAN, without those of `gateways`. While the mailbox is full there
-    /// is no answer: the request ends by its timeout.
+    /// Asks the engine about the subscriptions of the LAN, without those of `gateways`. Returns false if the mailbox is
+    /// full: there will be no answer, and the request ends by its timeout.
     pub(super) fn query(
         &self,
         gateways: &Arc<BTreeMap<Epoch, PatternSet>>,
         question: LanQuestion,
         answer: &Sender<LanAnswer>,
-    ) {
+    ) -> bool {
         let (gateways, answer) = (Arc::clone(gateways), answer.clone());
         let query = LanQuery { client: self.client, gateways, question, answer };
-        drop(self.mailbox.push(EngineCommand::Link(query), Duration::ZERO));
+        self.mailbox.push(EngineCommand::Link(query), Duration::ZERO).is_ok()
     }
 }
 

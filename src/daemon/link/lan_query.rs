@@ -29,7 +29,7 @@ pub(crate) struct LanQuery {
 pub(super) enum LanQuestion {
     /// Numbers of the subscriptions that match the subject of a request with this number.
     Receivers { number: u64, subject: Subject },
-    /// Patterns of the subscriptions to imported subjects, unless nothing has changed since the last answer.
+    /// Patterns of the subscriptions to imported subjects, once any have changed since the answer with these counters.
     Interest { known: Option<(u64, u64)>, imports: PatternSet },
 }
 
@@ -43,8 +43,12 @@ pub(super) enum LanAnswer {
 }
 
 impl LanQuery {
-    /// Answers the query. If the link does not take the answer, its request ends by the timeout.
-    pub(crate) fn answer(self, peer: &mut Peer) {
+    /// Answers the query, or returns one that waits for a change. If the link does not take the answer, its request ends
+    /// by the timeout.
+    pub(crate) fn answer(self, peer: &mut Peer) -> Option<LanQuery> {
+        if self.waits(peer) {
+            return Some(self);
+        }
         let LanQuery { client, gateways, question, answer } = self;
         let count_of = |entry: &RemoteEntry| program_count(&gateways, entry);
         let found = match question {
@@ -52,26 +56,30 @@ impl LanQuery {
                 let counts = peer.receiver_counts(&subject, Some(client), count_of);
                 let is_certain = peer.knows_all_interest();
                 let receivers = LanReceivers { plain: counts.plain, groups: counts.groups, is_certain };
-                Some(LanAnswer::Receivers { number, receivers })
+                LanAnswer::Receivers { number, receivers }
             }
-            LanQuestion::Interest { known, imports } => {
+            LanQuestion::Interest { imports, .. } => {
                 let changes = peer.subscription_changes();
-                (known != Some(changes)).then(|| {
-                    let mut interest = LanInterest::default();
-                    let mut visited = 0;
-                    peer.visit_subscriptions(client, count_of, |wanted| {
-                        visited += 1;
-                        let SubscriptionFilter { pattern, queue, .. } = wanted;
-                        if imports.intersects(pattern) {
-                            let patterns = if queue.is_some() { &mut interest.groups } else { &mut interest.plain };
-                            insert(patterns, pattern);
-                        }
-                    });
-                    LanAnswer::Interest { changes, interest, visited }
-                })
+                let mut interest = LanInterest::default();
+                let mut visited = 0;
+                peer.visit_subscriptions(client, count_of, |wanted| {
+                    visited += 1;
+                    let SubscriptionFilter { pattern, queue, .. } = wanted;
+                    if imports.intersects(pattern) {
+                        let patterns = if queue.is_some() { &mut interest.groups } else { &mut interest.plain };
+                        insert(patterns, pattern);
+                    }
+                });
+                LanAnswer::Interest { changes, interest, visited }
             }
         };
-        found.into_iter().for_each(|found| drop(answer.try_send(found)));
+        drop(answer.try_send(found));
+        None
+    }
+
+    /// Returns whether the query waits for a change of the subscriptions.
+    pub(crate) fn waits(&self, peer: &Peer) -> bool {
+        matches!(self.question, LanQuestion::Interest { known: Some(known), .. } if known == peer.subscription_changes())
     }
 }
 

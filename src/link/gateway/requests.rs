@@ -50,6 +50,11 @@ impl Gateway {
         &self.lan_gateways.patterns
     }
 
+    /// Returns whether a request waits for the number of its receivers.
+    pub fn has_lookup(&self) -> bool {
+        self.relay.has_lookup()
+    }
+
     /// Returns the next request whose receivers on the LAN are to be counted: its number and its subject.
     pub fn poll_lookup(&mut self) -> Option<(u64, Subject)> {
         self.relay.poll_lookup()
