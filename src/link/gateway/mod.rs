@@ -10,6 +10,7 @@
 mod announcing;
 mod events;
 mod importing;
+mod manifests;
 mod requests;
 
 use self::events::event_relay;
@@ -24,7 +25,7 @@ use super::hub_sender::HubSender;
 use super::import::ImportLedger;
 use super::import_queue::{HubContent, HubItem, ImportQueue};
 use super::import_standby::ImportStandby;
-use super::manifest::{LinkManifest, ManifestBatch};
+use super::manifest::ManifestBatch;
 use super::position::StreamPoint;
 use super::remote_stream_key::RemoteStreamKey;
 use super::request_relay::RequestRelay;
@@ -39,13 +40,7 @@ use crate::message::{Delivery, Epoch, Headers, Message};
 use crate::time::Instant;
 use requests::LanGateways;
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
 
-/// Time for which a gateway sends manifests in the name of this site, without an announcement on this LAN, before it
-/// counts as one of another LAN.
-const STRANGER_TIME: Duration = Duration::from_secs(5);
-/// Maximum number of such gateways.
-const STRANGERS_MAX: usize = 64;
 /// Maximum bytes from the cluster that wait for the LAN. Further messages count as lost.
 pub const UNREAD_BYTES_MAX: usize = 64 << 20;
 
@@ -421,68 +416,6 @@ impl Gateway {
         for (site, gateway) in self.watch.take_silent(now) {
             let tail = self.ledger.on_gateway_end(&site, gateway);
             self.report_tail(tail);
-        }
-    }
-
-    /// Sends the rounds of manifests that are due. They wait while the cluster is too slow.
-    fn send_rounds(&mut self, now: Instant) {
-        let mut batch = ManifestBatch::default();
-        while self.to_hub.has_room()
-            && let Some(round) = self.exporter.poll_round(now)
-        {
-            self.send_round(&mut batch, round);
-        }
-        self.send_manifests(&batch);
-    }
-
-    /// Adds the manifests of a round to those that the next message carries. Sends those for which it has no room.
-    fn send_round(&mut self, batch: &mut ManifestBatch, round: Vec<LinkManifest>) {
-        for manifest in round {
-            if let Some(full) = batch.add(manifest) {
-                self.send_manifests(&full);
-            }
-        }
-    }
-
-    fn send_manifests(&mut self, batch: &ManifestBatch) {
-        if let Some(text) = batch.to_json() {
-            self.to_hub.push(Message::new(system_subject(MANIFEST_PREFIX, &self.settings.site), text));
-        }
-    }
-
-    fn on_manifests(&mut self, now: Instant, message: &Message, sender: &HubSender) {
-        match ManifestBatch::from_json(&message.payload) {
-            Ok(batch) if batch.site().is_some_and(|site| sender.speaks_for(site)) => {
-                batch.into_iter().for_each(|manifest| self.on_manifest(now, manifest, sender));
-            }
-            _ => self.counts.invalid += 1,
-        }
-    }
-
-    fn on_manifest(&mut self, now: Instant, mut manifest: LinkManifest, sender: &HubSender) {
-        // Messages on other subjects are not accepted, so they are no losses.
-        manifest.entries.retain(|entry| sender.may_publish(&entry.subject));
-        if manifest.site == self.settings.site {
-            return self.on_own_manifest(now, manifest);
-        }
-        self.ledger.on_heard(&manifest.site, manifest.gateway);
-        self.watch.on_manifest(now, &manifest.site, manifest.gateway);
-        // Without room the next round shows that this one is missing, and it is requested.
-        if self.unread.bytes() < UNREAD_BYTES_MAX {
-            self.unread.push(HubItem { at: now, content: HubContent::Manifest(Box::new(manifest)) });
-        }
-    }
-
-    /// Looks whether a manifest in the name of this site is from another LAN: from a gateway that no announcement names,
-    /// and that has not just left.
-    fn on_own_manifest(&mut self, now: Instant, manifest: LinkManifest) {
-        if now < self.settled || self.election.knows(manifest.gateway) {
-            self.strangers.remove(&manifest.gateway);
-        } else if self.strangers.len() < STRANGERS_MAX || self.strangers.contains_key(&manifest.gateway) {
-            let since = *self.strangers.entry(manifest.gateway).or_insert(now);
-            if STRANGER_TIME <= now.since(since) {
-                self.conflict = Some(SiteConflict::TwoLans(manifest.site));
-            }
         }
     }
 

@@ -1,0 +1,82 @@
+//! Manifests: what this gateway has counted is sent, what others have counted waits behind their messages.
+
+use super::{Gateway, UNREAD_BYTES_MAX};
+use crate::link::gateway_counts::SiteConflict;
+use crate::link::hub_sender::HubSender;
+use crate::link::import_queue::{HubContent, HubItem};
+use crate::link::manifest::{LinkManifest, ManifestBatch};
+use crate::link::system_messages::{MANIFEST_PREFIX, system_subject};
+use crate::message::Message;
+use crate::time::Instant;
+use std::time::Duration;
+
+/// Time for which a gateway sends manifests in the name of this site, without an announcement on this LAN, before it
+/// counts as one of another LAN.
+const STRANGER_TIME: Duration = Duration::from_secs(5);
+/// Maximum number of such gateways.
+const STRANGERS_MAX: usize = 64;
+
+impl Gateway {
+    /// Sends the rounds of manifests that are due. They wait while the cluster is too slow.
+    pub(super) fn send_rounds(&mut self, now: Instant) {
+        let mut batch = ManifestBatch::default();
+        while self.to_hub.has_room()
+            && let Some(round) = self.exporter.poll_round(now)
+        {
+            self.send_round(&mut batch, round);
+        }
+        self.send_manifests(&batch);
+    }
+
+    /// Adds the manifests of a round to those that the next message carries. Sends those for which it has no room.
+    pub(super) fn send_round(&mut self, batch: &mut ManifestBatch, round: Vec<LinkManifest>) {
+        for manifest in round {
+            if let Some(full) = batch.add(manifest) {
+                self.send_manifests(&full);
+            }
+        }
+    }
+
+    pub(super) fn send_manifests(&mut self, batch: &ManifestBatch) {
+        if let Some(text) = batch.to_json() {
+            self.to_hub.push(Message::new(system_subject(MANIFEST_PREFIX, &self.settings.site), text));
+        }
+    }
+
+    /// Handles a message of manifests.
+    pub(super) fn on_manifests(&mut self, now: Instant, message: &Message, sender: &HubSender) {
+        match ManifestBatch::from_json(&message.payload) {
+            Ok(batch) if batch.site().is_some_and(|site| sender.speaks_for(site)) => {
+                batch.into_iter().for_each(|manifest| self.on_manifest(now, manifest, sender));
+            }
+            _ => self.counts.invalid += 1,
+        }
+    }
+
+    fn on_manifest(&mut self, now: Instant, mut manifest: LinkManifest, sender: &HubSender) {
+        // Messages on other subjects are not accepted, so they are no losses.
+        manifest.entries.retain(|entry| sender.may_publish(&entry.subject));
+        if manifest.site == self.settings.site {
+            return self.on_own_manifest(now, manifest);
+        }
+        self.ledger.on_heard(&manifest.site, manifest.gateway);
+        self.watch.on_manifest(now, &manifest.site, manifest.gateway);
+        // Without room the next round shows that this one is missing, and it is requested.
+        if self.unread.bytes() < UNREAD_BYTES_MAX {
+            self.unread.push(HubItem { at: now, content: HubContent::Manifest(Box::new(manifest)) });
+        }
+    }
+
+    /// Looks whether a manifest in the name of this site is from another LAN: from a gateway that no announcement names,
+    /// and that has not just left.
+    fn on_own_manifest(&mut self, now: Instant, manifest: LinkManifest) {
+        if now < self.settled || self.election.knows(manifest.gateway) {
+            self.strangers.remove(&manifest.gateway);
+        } else if self.strangers.len() < STRANGERS_MAX || self.strangers.contains_key(&manifest.gateway) {
+            let since = *self.strangers.entry(manifest.gateway).or_insert(now);
+            if STRANGER_TIME <= now.since(since) {
+                self.conflict = Some(SiteConflict::TwoLans(manifest.site));
+            }
+        }
+    }
+}
