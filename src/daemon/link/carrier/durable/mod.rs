@@ -164,7 +164,10 @@ impl LinkCarrier {
                     facts.replace(found);
                 }
                 Err(found) => {
-                    facts.replace(None);
+                    // A cluster that does not answer has the stream all the same.
+                    if !matches!(found, HubStreamFault::Refused(_)) {
+                        facts.replace(None);
+                    }
                     fault = Some(found);
                 }
             }
@@ -299,10 +302,14 @@ impl LinkCarrier {
             let read = self.read_stream(context).await;
             self.durable.stored.set(None);
             self.gateway.borrow_mut().durable_mut().stop_reading();
-            if let Err(reason) = read {
-                tracing::warn!(reason, "the link cannot read the stream of the cluster");
-                self.report.set_stream_fault(StreamTask::Read, Some(format!("the stream cannot be read: {reason}")));
-                sleep(RETRY_INTERVAL).await;
+            match read {
+                Ok(()) => sleep(POSITION_INTERVAL).await,
+                Err(reason) => {
+                    tracing::warn!(reason, "the link cannot read the stream of the cluster");
+                    let fault = format!("the stream cannot be read: {reason}");
+                    self.report.set_stream_fault(StreamTask::Read, Some(fault));
+                    sleep(RETRY_INTERVAL).await;
+                }
             }
         }
     }
@@ -318,6 +325,7 @@ impl LinkCarrier {
     async fn read_stream(&self, context: &Context) -> Result<(), String> {
         let Some(facts) = stream::open(context, &self.durable.settings).await.map_err(|fault| fault.to_string())?
         else {
+            self.durable.facts.replace(None);
             return Ok(());
         };
         let wanted = stream::wanted_subjects(&facts, &self.durable.imports);

@@ -3,8 +3,9 @@
 use crate::subject::Pattern;
 use crate::subject::pattern_set::PatternSet;
 use async_nats::jetstream::ErrorCode;
-use async_nats::jetstream::context::{Context, GetStreamErrorKind};
+use async_nats::jetstream::context::{Context, GetStreamError, GetStreamErrorKind, RequestError, RequestErrorKind};
 use async_nats::jetstream::stream::{Config, RetentionPolicy, State, StorageType};
+use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
@@ -69,11 +70,10 @@ pub(super) async fn open(
     let exports_any = !exports.is_empty();
     let found = match context.get_stream(&settings.name).await {
         Ok(stream) => Some(stream.cached_info().clone()),
-        Err(error) => match error.kind() {
-            GetStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND => None,
-            _ if exports.is_empty() => return Ok(None),
-            GetStreamErrorKind::JetStream(error) => return Err(refusal(error.error_code(), error.to_string())),
-            _ => return Err(HubStreamFault::NoJetStream),
+        Err(error) => match missing_stream(&error) {
+            // Such a site learns nothing from a cluster that keeps no messages.
+            Err(HubStreamFault::NoJetStream) if !exports_any => None,
+            missing => missing.map(|()| None)?,
         },
     };
     let info = match found {
@@ -87,21 +87,13 @@ pub(super) async fn open(
         }
         Some(info) => {
             check_kind(settings, &info.config)?;
-            let kept: PatternSet = patterns(&info.config).into_iter().collect();
-            let lacking = settings.exports.patterns().iter().filter(|pattern| !kept.contains(pattern));
-            let lacking: Vec<String> = lacking.map(Pattern::to_string).collect();
-            if lacking.is_empty() {
-                info
-            } else {
-                let mut config = info.config;
-                // A subject may not contain another one.
-                let is_kept = |subject: &String| {
-                    subject.parse::<Pattern>().is_ok_and(|pattern| !settings.exports.contains(&pattern))
-                };
-                config.subjects.retain(is_kept);
-                config.subjects.extend(lacking);
-                let refuse = |error: &dyn fmt::Display| HubStreamFault::Refused(error.to_string());
-                context.update_stream(&config).await.map_err(|error| refuse(&error))?
+            let mut config = info.config.clone();
+            match add_subjects(&mut config.subjects, &settings.exports) {
+                false => info,
+                true => {
+                    let refuse = |error: &dyn fmt::Display| HubStreamFault::Refused(error.to_string());
+                    context.update_stream(&config).await.map_err(|error| refuse(&error))?
+                }
             }
         }
     };
@@ -127,6 +119,33 @@ fn differences(settings: &HubStreamSettings, config: &Config) -> Option<HubStrea
 
 fn seconds(duration: Duration) -> String {
     format!("{} s", duration.as_secs())
+}
+
+/// Returns without an error if the answer says that there is no stream of this name.
+fn missing_stream(error: &GetStreamError) -> Result<(), HubStreamFault> {
+    let request = error.source().and_then(|source| source.downcast_ref::<RequestError>());
+    match error.kind() {
+        GetStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND => Ok(()),
+        GetStreamErrorKind::JetStream(error) => Err(refusal(error.error_code(), error.to_string())),
+        _ if request.is_some_and(|request| request.kind() == RequestErrorKind::NoResponders) => {
+            Err(HubStreamFault::NoJetStream)
+        }
+        _ => Err(HubStreamFault::Refused(error.to_string())),
+    }
+}
+
+/// Adds the subjects of `exports` that the stream lacks. Returns whether there were any. Subjects that one of these
+/// contains are removed, since a stream must not have both.
+fn add_subjects(subjects: &mut Vec<String>, exports: &PatternSet) -> bool {
+    let kept: PatternSet = subjects.iter().filter_map(|subject| subject.parse().ok()).collect();
+    let lacking: Vec<&Pattern> = exports.patterns().iter().filter(|pattern| !kept.contains(pattern)).collect();
+    if lacking.is_empty() {
+        return false;
+    }
+    // What this program cannot read belongs to others.
+    subjects.retain(|subject| subject.parse::<Pattern>().map_or(true, |pattern| !exports.contains(&pattern)));
+    subjects.extend(lacking.into_iter().map(Pattern::to_string));
+    true
 }
 
 fn refusal(code: ErrorCode, reason: String) -> HubStreamFault {
@@ -163,26 +182,87 @@ fn patterns(config: &Config) -> Vec<Pattern> {
     config.subjects.iter().filter_map(|subject| subject.parse().ok()).collect()
 }
 
-/// Returns the subjects to which a reader limits itself: those of the stream that the site imports.
+/// Returns the subjects to which a reader limits itself: those of the stream that the site imports. No two of them match
+/// the same subject, since servers refuse such readers.
 pub(super) fn wanted_subjects(facts: &StreamFacts, imports: &PatternSet) -> Vec<Pattern> {
-    let mut wanted = Vec::new();
-    for subject in &facts.subjects {
-        let kept: PatternSet = [subject.clone()].into_iter().collect();
-        if imports.contains(subject) {
-            wanted.push(subject.clone());
-            continue;
-        }
-        let inside: Vec<Pattern> =
-            imports.patterns().iter().filter(|pattern| kept.contains(pattern)).cloned().collect();
-        let overlaps = imports.patterns().iter().any(|pattern| pattern.intersects(subject));
-        match inside.is_empty() {
-            false => wanted.extend(inside),
-            // The reader drops the others.
-            true if overlaps => wanted.push(subject.clone()),
-            true => {}
-        }
-    }
+    let mut wanted: Vec<Pattern> =
+        facts.subjects.iter().flat_map(|subject| wanted_of_subject(subject, imports)).collect();
     wanted.sort();
     wanted.dedup();
     wanted
+}
+
+/// Returns the patterns by which a reader selects what the site imports of one subject of the stream.
+fn wanted_of_subject(subject: &Pattern, imports: &PatternSet) -> Vec<Pattern> {
+    let contains = |outer: &Pattern, inner: &Pattern| PatternSet::from_iter([outer.clone()]).contains(inner);
+    let common: Vec<&Pattern> = imports.patterns().iter().filter(|pattern| pattern.intersects(subject)).collect();
+    let is_maximal = |pattern: &Pattern| !common.iter().any(|other| *other != pattern && contains(other, pattern));
+    let mut selected: Vec<Pattern> = common.iter().copied().filter(|pattern| is_maximal(pattern)).cloned().collect();
+    selected.sort();
+    selected.dedup();
+    let is_separate = |pattern: &Pattern| {
+        contains(subject, pattern) && !selected.iter().any(|other| other != pattern && other.intersects(pattern))
+    };
+    if selected.iter().all(is_separate) {
+        selected
+    } else {
+        // The importer drops the others.
+        vec![subject.clone()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn patterns(texts: &[&str]) -> Vec<Pattern> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn reader_selects_disjoint_subjects_of_all_imports() {
+        for (subjects, imports, expected) in [
+            (&["orders.>"][..], &["orders.>"][..], &["orders.>"][..]),
+            (&["orders.>"], &["orders.eu"], &["orders.eu"]),
+            (&["orders.>"], &["orders.eu", "orders.us.>"], &["orders.eu", "orders.us.>"]),
+            (&["orders.>", "news.>"], &["orders.eu"], &["orders.eu"]),
+            (&["orders.>"], &["stocks.>"], &[]),
+            (&["orders.eu", "orders.us"], &[">"], &["orders.eu", "orders.us"]),
+            (&["orders.>"], &["orders.eu", "*.us"], &["orders.>"]),
+            (&["orders.>"], &["orders.*", "orders.x"], &["orders.*"]),
+            (&["orders.>"], &["orders.*.x", "orders.y.*"], &["orders.>"]),
+            (&["orders.>"], &["orders.x", "orders.x"], &["orders.x"]),
+        ] {
+            let facts = StreamFacts { subjects: patterns(subjects), first: 1, last: 1, fault: None };
+            let wanted = wanted_subjects(&facts, &patterns(imports).into_iter().collect());
+            assert_eq!(wanted, patterns(expected), "{subjects:?} {imports:?}");
+        }
+    }
+
+    #[test]
+    fn subjects_that_cannot_be_read_stay() {
+        let exports: PatternSet = patterns(&["orders.>"]).into_iter().collect();
+        let config = Config { subjects: vec!["orders.eu".into(), "a..b".into()], ..Config::default() };
+        let mut subjects = config.subjects.clone();
+        assert!(add_subjects(&mut subjects, &exports));
+        assert_eq!(subjects, ["a..b", "orders.>"]);
+        assert!(!add_subjects(&mut subjects, &exports), "it has them by now");
+    }
+
+    #[test]
+    fn only_a_missing_stream_is_no_fault() {
+        let of_code = |code: u64| {
+            let error = serde_json::json!({"code": 500, "err_code": code, "description": "text"});
+            GetStreamErrorKind::JetStream(serde_json::from_value(error).unwrap())
+        };
+        let found = |kind| missing_stream(&GetStreamError::new(kind));
+        assert_eq!(found(of_code(10059)), Ok(()), "the stream is not found");
+        assert_eq!(found(of_code(10076)), Err(HubStreamFault::NoJetStream));
+        for kind in [of_code(10008), GetStreamErrorKind::Request] {
+            assert!(matches!(found(kind.clone()), Err(HubStreamFault::Refused(_))), "{kind:?}");
+        }
+        let unserved = RequestError::new(RequestErrorKind::NoResponders);
+        let unserved = GetStreamError::with_source(GetStreamErrorKind::Request, unserved);
+        assert_eq!(missing_stream(&unserved), Err(HubStreamFault::NoJetStream));
+    }
 }
