@@ -6,12 +6,14 @@
 mod position;
 mod read_subjects;
 mod stream;
+mod stream_reader;
 
 pub(in crate::daemon::link) use self::stream::HubStreamSettings;
 
 use self::position::{PositionError, PositionStore, StoredPosition};
 use self::read_subjects::{CatchUp, ReadSubjects};
 use self::stream::{HubStreamFault, StreamFacts};
+use self::stream_reader::StreamReader;
 use super::LinkCarrier;
 use crate::clock::Clock;
 use crate::daemon::link::hub::{header_map, hub_subject, received_message};
@@ -24,16 +26,15 @@ use crate::subject::Pattern;
 use crate::subject::pattern_set::PatternSet;
 use crate::time::WallTime;
 use async_nats::Client;
-use async_nats::jetstream::consumer::DeliverPolicy;
-use async_nats::jetstream::consumer::pull::{Ordered, OrderedConfig};
 use async_nats::jetstream::context::{Context, ContextBuilder, PublishAckFuture, PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::{Error as StreamError, ErrorCode};
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, Fuse, FusedFuture};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use std::cell::{Cell, RefCell};
 use std::error::Error;
+use std::pin::pin;
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
@@ -50,8 +51,6 @@ const POSITION_INTERVAL: Duration = Duration::from_millis(250);
 const ANSWERS_MAX: usize = 8192;
 /// Maximum time for which a link that ends waits until its position is stored.
 const END_TIME: Duration = Duration::from_millis(500);
-/// First versions of the server (2.10) that lets a reader select several subjects.
-const MANY_SUBJECTS: (i64, i64, i64) = (2, 10, 0);
 
 /// An answer of the stream to a message.
 type AwaitedAnswer = BoxFuture<'static, Answered>;
@@ -343,11 +342,13 @@ impl LinkCarrier {
             tracing::warn!(removed, "the stream has removed messages that this site has not read");
             self.gateway.borrow_mut().durable_mut().on_discarded(removed);
         }
-        // The place at which a site begins is stored at once, others once the LAN has had the time to repair.
-        if stored.position.is_none()
-            && let Some(written) = self.write_position(context, position, stored).await?
-        {
-            stored = written;
+        // The position at which a site begins is stored at once, others once the LAN has had the time to repair.
+        if stored.position.is_none() {
+            match self.write_position(context, position, stored.revision).await {
+                Ok(written) => stored = written,
+                Err(PositionError::Overtaken) => return Ok(()),
+                Err(PositionError::Refused(reason)) => return Err(reason),
+            }
         }
         self.durable.stored.set(Some(stored));
         let catch_up = self.durable.subjects.borrow_mut().catch_up(Clock::now().instant, position);
@@ -357,68 +358,59 @@ impl LinkCarrier {
             self.gateway.borrow_mut().durable_mut().read_again(from);
         }
         self.durable.catch_up.replace(catch_up);
-        let mut messages = self.open_reader(context, &facts, &wanted, from).await?;
+        let name = &self.durable.settings.name;
+        let mut reader = StreamReader::open(context, name, &facts.subjects, &wanted, from).await?;
         self.report.set_stream_fault(StreamTask::Read, None);
-        self.deliver(context, &mut messages, stored.position.unwrap_or(position)).await
-    }
-
-    async fn open_reader(
-        &self,
-        context: &Context,
-        facts: &StreamFacts,
-        wanted: &[Pattern],
-        position: u64,
-    ) -> Result<Ordered, String> {
-        let stream =
-            context.get_stream_no_info(&self.durable.settings.name).await.map_err(|error| error.to_string())?;
-        let mut config = OrderedConfig {
-            deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: position + 1 },
-            ..OrderedConfig::default()
-        };
-        let (major, minor, patch) = MANY_SUBJECTS;
-        match wanted {
-            // It reads everything.
-            _ if wanted == facts.subjects => {}
-            [subject] => config.filter_subject = subject.to_string(),
-            _ if context.client().is_server_compatible(major, minor, patch) => {
-                config.filter_subjects = wanted.iter().map(Pattern::to_string).collect();
-            }
-            _ => {}
-        }
-        let consumer = stream.create_consumer(config).await.map_err(|error| error.to_string())?;
-        consumer.messages().await.map_err(|error| error.to_string())
+        self.deliver(context, &mut reader, stored.position.unwrap_or(position)).await
     }
 
     /// Hands the messages of the stream to the gateway, and stores the position, which is `stored` at first.
-    async fn deliver(&self, context: &Context, messages: &mut Ordered, stored: u64) -> Result<(), String> {
+    async fn deliver(&self, context: &Context, reader: &mut StreamReader, stored: u64) -> Result<(), String> {
         let mut ticks = interval(POSITION_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // The LAN has repaired by now what it lost of the messages that were delivered before the last tick.
         let mut reached = stored;
+        // Nothing waits for the answer to a write.
+        let mut write = pin!(Fuse::terminated());
         loop {
             let has_room = self.gateway.borrow().durable().has_room();
             tokio::select! {
-                read = messages.next(), if has_room => {
-                    let read = read.ok_or("the reader has ended")?.map_err(|error| error.to_string())?;
-                    self.on_read(read);
+                read = reader.read(), if has_room => self.on_read(read?),
+                written = &mut write => {
+                    if !self.on_position_written(written) {
+                        return Ok(());
+                    }
                 }
                 _ = ticks.tick() => {
                     if !self.may_read() || self.durable.subjects.borrow().has_new(Clock::now().instant) {
                         return Ok(());
                     }
-                    let position = self.gateway.borrow().durable().position().unwrap_or(reached);
-                    let stored = self.durable.stored.get();
-                    if let Some(stored) = stored.filter(|stored| stored.position != Some(reached)) {
-                        match self.write_position(context, reached, stored).await? {
-                            Some(written) => self.durable.stored.set(Some(written)),
-                            None => return Ok(()),
-                        }
+                    let Some(position) = self.gateway.borrow().durable().position() else { return Ok(()) };
+                    let stored = self.durable.stored.get().filter(|stored| stored.position != Some(reached));
+                    if let Some(StoredPosition { revision, .. }) = stored.filter(|_| write.is_terminated()) {
+                        write.set(self.write_position(context, reached, revision).fuse());
                     }
                     reached = position;
                 }
                 () = self.durable.for_read.notified(), if !has_room => {}
             }
         }
+    }
+
+    /// Handles the answer to a write of the position. Returns false if another gateway has written one.
+    fn on_position_written(&self, written: Result<StoredPosition, PositionError>) -> bool {
+        let fault = match written {
+            Ok(stored) => {
+                self.gateway.borrow_mut().durable_mut().on_position(stored.position.unwrap_or(0));
+                self.durable.stored.set(Some(stored));
+                None
+            }
+            Err(PositionError::Overtaken) => return false,
+            // The next tick writes again. Until then another gateway would deliver more of it again.
+            Err(PositionError::Refused(reason)) => Some(format!("the position is not stored: {reason}")),
+        };
+        self.report.set_stream_fault(StreamTask::Read, fault);
+        true
     }
 
     fn on_read(&self, read: async_nats::jetstream::Message) {
@@ -444,21 +436,15 @@ impl LinkCarrier {
         self.wake();
     }
 
-    /// Writes the position. Returns what is stored then; `None` if another gateway has written one.
+    /// Writes the position over the value with this revision. Returns what is stored then.
     async fn write_position(
         &self,
         context: &Context,
         position: u64,
-        stored: StoredPosition,
-    ) -> Result<Option<StoredPosition>, String> {
-        match self.durable.positions.write(context, position, stored.revision).await {
-            Ok(revision) => {
-                self.gateway.borrow_mut().durable_mut().on_position(position);
-                Ok(Some(StoredPosition { position: Some(position), revision }))
-            }
-            Err(PositionError::Overtaken) => Ok(None),
-            Err(PositionError::Refused(reason)) => Err(reason),
-        }
+        revision: u64,
+    ) -> Result<StoredPosition, PositionError> {
+        let revision = self.durable.positions.write(context, position, revision).await?;
+        Ok(StoredPosition { position: Some(position), revision })
     }
 }
 

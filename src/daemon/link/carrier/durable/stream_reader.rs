@@ -1,0 +1,82 @@
+//! A reader of the cluster's stream: a consumer in the memory of one of its servers.
+//!
+//! The consumer ends with its server. Then the reader ends with an error, and the caller opens another one behind what
+//! it has read. The ordered consumers of the client do this by themselves, but wait for a minute before, and begin at the
+//! first message of the stream if they have read none.
+
+use crate::subject::Pattern;
+use async_nats::jetstream::consumer::pull::{Config, Stream};
+use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy};
+use async_nats::jetstream::context::Context;
+use async_nats::jetstream::{Message, consumer};
+use futures_util::StreamExt;
+use std::time::Duration;
+
+/// First server version whose consumers accept several filter subjects.
+const FILTER_SUBJECTS_VERSION: (i64, i64, i64) = (2, 10, 0);
+/// Number of messages that a request asks for. Another request follows once half of them have come.
+const BATCH_MESSAGES: usize = 500;
+/// Interval at which the cluster sends something to a reader that gets no messages. A reader that gets nothing for twice
+/// this time ends. The link counts a server that does not answer as lost earlier.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(2_500);
+/// Time from which the cluster removes a consumer that nobody uses.
+const UNUSED_TIME: Duration = Duration::from_secs(30);
+
+/// Reads messages of the stream in its order, without a gap.
+pub(super) struct StreamReader {
+    messages: Stream,
+    /// Number of messages that were read.
+    count: u64,
+}
+
+impl StreamReader {
+    /// Opens a reader behind a message with this sequence, limited to the subjects `selected` of a stream that has
+    /// `subjects`.
+    ///
+    /// # Errors
+    /// The cluster refuses, or does not answer.
+    pub(super) async fn open(
+        context: &Context,
+        stream: &str,
+        subjects: &[Pattern],
+        selected: &[Pattern],
+        behind: u64,
+    ) -> Result<StreamReader, String> {
+        let mut config = Config {
+            deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: behind + 1 },
+            ack_policy: AckPolicy::None,
+            max_deliver: 1,
+            inactive_threshold: UNUSED_TIME,
+            num_replicas: 1,
+            memory_storage: true,
+            ..Config::default()
+        };
+        let (major, minor, patch) = FILTER_SUBJECTS_VERSION;
+        match selected {
+            // It reads everything.
+            _ if selected == subjects => {}
+            [subject] => config.filter_subject = subject.to_string(),
+            _ if context.client().is_server_compatible(major, minor, patch) => {
+                config.filter_subjects = selected.iter().map(Pattern::to_string).collect();
+            }
+            _ => {}
+        }
+        let text = |error: &dyn std::error::Error| error.to_string();
+        let consumer: consumer::Consumer<Config> =
+            context.create_consumer_on_stream(config, stream).await.map_err(|error| text(&error))?;
+        let messages = consumer.stream().max_messages_per_batch(BATCH_MESSAGES).heartbeat(HEARTBEAT_INTERVAL);
+        let messages = messages.messages().await.map_err(|error| text(&error))?;
+        Ok(StreamReader { messages, count: 0 })
+    }
+
+    /// Waits for the next message. No message is lost if this is cancelled.
+    ///
+    /// # Errors
+    /// The consumer has ended, its server cannot be reached, or a message has been lost on the way.
+    pub(super) async fn read(&mut self) -> Result<Message, String> {
+        let message = self.messages.next().await.ok_or("the reader has ended")?.map_err(|error| error.to_string())?;
+        self.count += 1;
+        let number = message.info().map_err(|error| error.to_string())?.consumer_sequence;
+        if number == self.count { Ok(message) } else { Err("the client has lost a message of the stream".to_owned()) }
+    }
+}
