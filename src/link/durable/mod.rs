@@ -16,11 +16,11 @@ pub use self::spool::{SpoolSize, SpoolTicket, StoreOutcome};
 pub use self::stored::{DURABLE_HEADER, ID_HEADER, SIGNATURE_HEADER, STORED_HEADER};
 
 use self::spool::{RETAIN_TIME, Spool};
-use self::stored::{StoredMessage, durable_message, stored_place};
+use self::stored::{StoredMessage, durable_message, stored_sequence};
 use self::stored_import::{StoredDelivery, StoredImport};
 use super::envelope::LinkEnvelope;
 use super::remote_stream_key::RemoteStreamKey;
-use super::shares::{GATEWAY_TIMEOUT, SHARES, share_of};
+use super::shares::{GATEWAY_TIMEOUT, GATEWAYS_MAX, SHARES, share_of};
 use super::site_loss::SiteLoss;
 use super::site_name::SiteName;
 use super::stream_counts::StreamCounts;
@@ -37,8 +37,8 @@ const STREAM_SHARE: u8 = 0;
 /// Maximum time for which a gateway waits until another one has sent earlier messages. By then the connection of that one
 /// does not return soon.
 const DRAIN_TIME: Duration = Duration::from_secs(60);
-/// Time after the begin of that share at which the gateway reads the stream: by then it has seen on the LAN what the one
-/// before it has delivered.
+/// Delay between taking over share 0 and reading the stream. In that time the gateway hears what its predecessor
+/// delivered.
 const READ_DELAY: Duration = Duration::from_secs(1);
 
 /// Settings of a gateway for durable messages.
@@ -63,7 +63,8 @@ pub(super) struct DurableAnnouncement {
     unstored_ms: u64,
     /// Whether it sends messages of shares that others carry.
     draining: bool,
-    /// Place in the stream up to which everything was delivered some time ago, as far as it knows.
+    /// Stream sequence up to which everything was delivered, as the cluster has stored it, if this gateway reads the
+    /// stream; otherwise 0.
     position: u64,
 }
 
@@ -81,7 +82,7 @@ pub struct DurableCounts {
     pub repeated: u64,
     /// Messages of the stream that cannot be read.
     pub invalid: u64,
-    /// Places of the stream that its limits removed before this site read them. Not all held a message for this site.
+    /// Messages that the limits of the stream removed before this site read them. Not all were for this site.
     pub discarded: u64,
 }
 
@@ -91,8 +92,36 @@ pub(super) struct DurableDelivery {
     /// Site of the message; `None` if a client of the cluster has sent it.
     pub(super) site: Option<SiteName>,
     pub(super) message: Message,
+    /// Whether the LAN can take it. Its header fields have no room for another one otherwise.
+    pub(super) is_deliverable: bool,
     /// The loss before it.
     pub(super) loss: Option<SiteLoss>,
+}
+
+/// What the cluster has when a gateway begins to read the stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReadingStart {
+    /// The stored position of the site; `None` if there is none.
+    pub stored: Option<u64>,
+    /// Whether this gateway was the last one that stored the position.
+    pub is_own: bool,
+    /// Stream sequence of the first message that the stream has, or of its next one if it has none.
+    pub first: u64,
+    /// Stream sequence of the last message that it has had.
+    pub last: u64,
+    /// Whether the stream was made after the position was stored.
+    pub is_new: bool,
+}
+
+/// Reading of the stream that a gateway has begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StartedReading {
+    /// Stream sequence behind which messages are delivered.
+    pub position: u64,
+    /// Stream sequence behind which messages are read.
+    pub read_from: u64,
+    /// Number of messages that the stream has removed and this site has not read.
+    pub removed: u64,
 }
 
 /// Another gateway that sends earlier messages.
@@ -100,7 +129,7 @@ pub(super) struct DurableDelivery {
 struct DrainingGateway {
     since: Instant,
     /// Time of its last announcement.
-    heard_at: Instant,
+    announced_at: Instant,
 }
 
 /// The durable messages of a gateway.
@@ -118,12 +147,13 @@ pub struct DurableGateway {
     import: StoredImport,
     /// Time from which this gateway reads the stream.
     reads_from: Option<Instant>,
-    /// Other gateways that send messages from before this one listened, in shares that they do not carry any more.
+    /// Other gateways that send messages from before this one listened, in shares that they do not carry any more; at
+    /// most as many as a site has.
     draining: BTreeMap<Epoch, DrainingGateway>,
-    /// The highest position that this gateway has reached, or that another one has announced.
-    known_position: u64,
-    /// The highest position that is known to be stored. It is some time behind: what was delivered before it is on the
-    /// LAN by now.
+    /// Position at which this gateway stopped to read the stream.
+    own_position: Option<u64>,
+    /// Position that this gateway has stored since it began to read the stream; 0 if none. It is some time behind: what
+    /// was delivered before it is on the LAN by now.
     stored_position: u64,
     counts: DurableCounts,
 }
@@ -148,7 +178,7 @@ impl DurableGateway {
             import: StoredImport::new(site.clone(), imports.clone(), durable.bytes_per_second),
             reads_from: None,
             draining: BTreeMap::new(),
-            known_position: 0,
+            own_position: None,
             stored_position: 0,
             counts: DurableCounts::default(),
         }
@@ -171,12 +201,17 @@ impl DurableGateway {
 
     /// Returns the next message for the stream. [`DurableGateway::on_outcome`] gets the answer.
     pub fn poll_store(&mut self, now: Instant) -> Option<(SpoolTicket, Message)> {
-        self.draining.retain(|_, draining| now.since(draining.heard_at) < GATEWAY_TIMEOUT);
+        self.expire_draining(now);
         if self.draining.values().any(|draining| now < draining.since + DRAIN_TIME) {
             return None;
         }
         let (ticket, message) = self.spool.poll(now)?;
         Some((ticket, message.clone()))
+    }
+
+    /// Forgets gateways that are silent.
+    fn expire_draining(&mut self, now: Instant) {
+        self.draining.retain(|_, draining| now.since(draining.announced_at) < GATEWAY_TIMEOUT);
     }
 
     /// Handles the answer of the stream to a message.
@@ -194,22 +229,28 @@ impl DurableGateway {
         self.reads_from.is_some_and(|from| from <= now)
     }
 
-    /// Begins to read the stream, whose last place is given, behind the stored position, or behind the one that is known
-    /// from announcements if that is later. Returns the position. A stream that ends before it was made anew: it is read
-    /// from its begin.
-    pub fn start_reading(&mut self, stored: u64, last: u64) -> u64 {
-        let mut position = stored.max(self.known_position);
-        if last < position {
-            (position, self.known_position, self.stored_position) = (0, 0, 0);
-            self.import.on_position(u64::MAX);
+    /// Begins to read the stream behind the stored position. A site that has none is owed what comes from now on. A stream
+    /// that was made anew is read from its begin, and one that has lost its last messages from its present end on.
+    pub fn start_reading(&mut self, start: ReadingStart) -> StartedReading {
+        let ReadingStart { stored, is_own, first, last, is_new } = start;
+        // Only this gateway knows that it has delivered more, or begun again before the stored position.
+        let reached = if is_own { self.own_position.or(stored) } else { stored }.unwrap_or(last);
+        let reached = if is_new { 0 } else { reached };
+        if is_new || last < reached {
+            self.import.on_stream_end(last.min(reached));
         }
-        self.import.start(position);
-        position
+        let position = reached.min(last);
+        let removed = first.saturating_sub(1).saturating_sub(position);
+        self.counts.discarded += removed;
+        self.stored_position = 0;
+        let position = position + removed;
+        StartedReading { position, read_from: self.import.start(position), removed }
     }
 
-    /// Begins again to read the stream, behind an earlier place: the stream has subjects that this gateway has not read.
-    pub fn read_again(&mut self, position: u64) {
-        self.import.start(position);
+    /// Reads and delivers what is behind an earlier stream sequence: the stream has subjects that this gateway has not
+    /// read.
+    pub fn rewind(&mut self, sequence: u64) {
+        self.import.rewind(sequence);
     }
 
     /// Returns whether messages wait for the stream.
@@ -222,46 +263,40 @@ impl DurableGateway {
         self.import.has_room()
     }
 
-    /// Handles a message of the stream at this place; `None` in place of one that is no message of the bus.
+    /// Handles the message with this stream sequence; `None` in place of one that is no message of the bus.
     pub fn on_stored(&mut self, now: Instant, sequence: u64, message: Option<Message>) {
         let stored = message.and_then(|message| StoredMessage::read(sequence, message));
         self.import.on_stored(now, sequence, stored);
     }
 
-    /// Notes that the message of the stream at this place is not accepted.
+    /// Notes that the message with this stream sequence is not accepted, or was read before.
     pub fn on_refused(&mut self, sequence: u64) {
         self.import.on_refused(sequence);
     }
 
-    /// Notes that the stream has removed this number of places that this site has not read.
-    pub fn on_discarded(&mut self, count: u64) {
-        self.counts.discarded += count;
-    }
-
-    /// Returns the place in the stream up to which everything is delivered, while this gateway reads the stream.
+    /// Returns the stream sequence up to which everything is delivered, while this gateway reads the stream.
     pub fn position(&self) -> Option<u64> {
         self.import.position()
     }
 
-    /// Notes that the cluster has stored this position.
+    /// Notes that the cluster has stored this position of this gateway.
     pub fn on_position(&mut self, position: u64) {
-        self.stored_position = self.stored_position.max(position);
+        self.stored_position = position;
         self.import.on_position(position);
     }
 
     /// Ends the reading of the stream. What was read and not delivered is read again.
     pub fn stop_reading(&mut self) {
-        if let Some(position) = self.import.stop() {
-            self.known_position = self.known_position.max(position);
-        }
+        self.own_position = self.import.stop().or(self.own_position);
+        self.stored_position = 0;
     }
 
     /// Handles a message of the LAN. Returns whether it belongs to the durable ones.
     pub(super) fn on_delivery(&mut self, now: Instant, delivery: &Delivery) -> bool {
         let message = &delivery.message;
-        if let Some(place) = message.headers.field(STORED_HEADER) {
-            if place.split(' ').next() == Some(self.stream.as_str()) {
-                self.on_heard(message);
+        if let Some(stored) = message.headers.field(STORED_HEADER) {
+            if stored.split(' ').next() == Some(self.stream.as_str()) {
+                self.on_delivered_by_other(message);
             }
             return true;
         }
@@ -275,11 +310,11 @@ impl DurableGateway {
         true
     }
 
-    fn on_heard(&mut self, message: &Message) {
-        let Some(sequence) = stored_place(&message.headers, &self.stream) else { return };
+    fn on_delivered_by_other(&mut self, message: &Message) {
+        let Some(sequence) = stored_sequence(&message.headers, &self.stream) else { return };
         let envelope = LinkEnvelope::find(&message.headers).and_then(Result::ok);
         let key = envelope.as_ref().map(|envelope| RemoteStreamKey::new(envelope, &message.subject));
-        self.import.on_heard(sequence, key, envelope.map(|envelope| envelope.point));
+        self.import.on_delivered_by_other(sequence, key, envelope.map(|envelope| envelope.point));
     }
 
     /// Returns whether a message of the cluster comes from the stream, too.
@@ -295,16 +330,15 @@ impl DurableGateway {
 
     /// Returns the next message of the stream for the LAN.
     pub(super) fn poll_lan(&mut self, now: Instant) -> Option<DurableDelivery> {
-        loop {
-            let StoredDelivery { stored, loss } = self.import.poll(now)?;
-            let Ok(message) = stored.to_delivery(&self.stream) else {
-                self.counts.invalid += 1;
-                continue;
-            };
-            let site = stored.origin.as_ref().map(|origin| origin.envelope.site.clone());
-            self.counts.imported += 1;
-            return Some(DurableDelivery { site, message, loss });
-        }
+        let StoredDelivery { stored, loss } = self.import.poll(now)?;
+        let site = stored.origin.as_ref().map(|origin| origin.envelope.site.clone());
+        Some(match stored.to_delivery(&self.stream) {
+            Ok(message) => {
+                self.counts.imported += 1;
+                DurableDelivery { site, message, is_deliverable: true, loss }
+            }
+            Err(_) => DurableDelivery { site, message: stored.message, is_deliverable: false, loss },
+        })
     }
 
     /// Handles a message that was to be delivered to the LAN, and is not.
@@ -314,8 +348,9 @@ impl DurableGateway {
         }
     }
 
-    /// Does what is due.
+    /// Reports messages that did not arrive within the hold time, and releases those behind them.
     pub(super) fn on_tick(&mut self, now: Instant) {
+        self.expire_draining(now);
         self.import.on_tick(now);
     }
 
@@ -356,17 +391,17 @@ impl DurableGateway {
         elects: impl Fn(u8) -> bool,
     ) {
         let DurableAnnouncement { listening_ms, unstored_ms, draining, position } = *announced;
-        // Everything else this gateway has, too.
+        // The other gateway matters only if it may hold messages from before this one listened.
         let is_earlier =
             before(now, listening_ms) < self.started && before(now, unstored_ms) < self.started + RETAIN_TIME;
-        if draining && is_earlier {
-            self.draining.entry(gateway).or_insert(DrainingGateway { since: now, heard_at: now }).heard_at = now;
-        } else {
+        if !(draining && is_earlier) {
             self.draining.remove(&gateway);
+        } else if self.draining.len() < GATEWAYS_MAX || self.draining.contains_key(&gateway) {
+            self.draining.entry(gateway).or_insert(DrainingGateway { since: now, announced_at: now }).announced_at =
+                now;
         }
         if 0 < position {
-            self.known_position = self.known_position.max(position);
-            self.on_position(position);
+            self.import.on_position(position);
         }
         let heard_from = before(now, listening_ms) + RETAIN_TIME;
         let stored_to = before(now, unstored_ms.saturating_add(RETAIN_TIME.as_millis() as u64));
@@ -384,4 +419,73 @@ impl DurableGateway {
 /// Returns the time that is this number of milliseconds before another one.
 fn before(now: Instant, ms: u64) -> Instant {
     Instant::ZERO + now.since(Instant::ZERO).saturating_sub(Duration::from_millis(ms))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STARTED: Instant = Instant::from_nanos(10_000_000_000);
+
+    fn durable() -> DurableGateway {
+        let (site, epoch) = ("hq".parse().unwrap(), Epoch::new(1).unwrap());
+        DurableGateway::new(&DurableSettings::default(), &site, &PatternSet::default(), epoch, STARTED)
+    }
+
+    #[test]
+    fn reading_begins_where_stream_and_position_allow() {
+        let start = ReadingStart { stored: Some(100), is_own: false, first: 1, last: 200, is_new: false };
+        for (what, start, expected) in [
+            ("the stored position", start, 100),
+            ("a site without a position", ReadingStart { stored: None, ..start }, 200),
+            ("the stream has lost its end", ReadingStart { last: 90, ..start }, 90),
+            ("another stream", ReadingStart { last: 90, is_new: true, ..start }, 0),
+            ("another stream that has more", ReadingStart { is_new: true, ..start }, 0),
+            ("messages were removed", ReadingStart { first: 151, ..start }, 150),
+            ("all were removed", ReadingStart { first: 201, ..start }, 200),
+        ] {
+            let mut durable = durable();
+            let StartedReading { position, removed, .. } = durable.start_reading(start);
+            assert_eq!((position, durable.position()), (expected, Some(expected)), "{what}");
+            assert_eq!(removed, start.first.saturating_sub(101), "{what}");
+            assert_eq!(durable.counts().discarded, removed, "{what}");
+        }
+    }
+
+    #[test]
+    fn removed_messages_are_counted_once() {
+        let mut durable = durable();
+        let start = ReadingStart { stored: Some(100), is_own: true, first: 151, last: 200, is_new: false };
+        for _ in 0..2 {
+            assert_eq!(durable.start_reading(start).position, 150);
+            durable.stop_reading();
+        }
+        assert_eq!(durable.counts().discarded, 50);
+    }
+
+    #[test]
+    fn only_the_last_reader_continues_at_its_own_position() {
+        let mut durable = durable();
+        let start = ReadingStart { stored: Some(1_000), is_own: true, first: 1, last: 2_000, is_new: false };
+        durable.start_reading(start);
+        durable.rewind(900);
+        durable.on_refused(905);
+        durable.stop_reading();
+        assert_eq!(durable.start_reading(start).position, 905, "the rest is still to be read");
+        durable.stop_reading();
+        let start = ReadingStart { stored: Some(950), is_own: false, ..start };
+        assert_eq!(durable.start_reading(start).position, 950);
+    }
+
+    #[test]
+    fn draining_gateways_are_bounded_and_expire() {
+        let (mut durable, now) = (durable(), STARTED);
+        let announced = DurableAnnouncement { listening_ms: 5_000, draining: true, ..DurableAnnouncement::default() };
+        for gateway in 2..200 {
+            durable.on_announcement(now, Epoch::new(gateway).unwrap(), &announced, |_| false);
+        }
+        assert_eq!(durable.draining.len(), GATEWAYS_MAX);
+        durable.on_tick(now + GATEWAY_TIMEOUT);
+        assert!(durable.draining.is_empty());
+    }
 }

@@ -2,15 +2,16 @@
 //!
 //! At the cluster a message has `Seqcast-Durable` with the number of messages before it in its stream that its LAN has
 //! lost: importers do not wait for these. `Nats-Msg-Id` lets the cluster's stream drop what comes twice. On the LAN of an
-//! importer `Seqcast-Stored` names its place in the cluster's stream, so the other gateways know that it was delivered.
+//! importer `Seqcast-Stored` has its sequence in the cluster's stream, so the other gateways know that it was delivered.
 
 use crate::link::envelope::{LinkEnvelope, ORIGIN_HEADER};
+use crate::link::position::StreamPoint;
 use crate::link::stream_counts::CountedMessage;
 use crate::message::{HeaderError, Headers, Message};
 
 /// Key of the header field that marks a durable message at the cluster.
 pub const DURABLE_HEADER: &str = "Seqcast-Durable";
-/// Key of the header field with the place of a message in the stream of the cluster.
+/// Key of the header field with the name of the cluster's stream and the sequence of the message in it.
 pub const STORED_HEADER: &str = "Seqcast-Stored";
 /// Key of the header field with the signature of the gateway, in a realm.
 pub const SIGNATURE_HEADER: &str = "Seqcast-Signature";
@@ -25,10 +26,11 @@ pub(super) fn durable_message(counted: CountedMessage) -> Result<Message, Header
     let CountedMessage { export, lost, .. } = counted;
     let lost = lost.to_string();
     let id = message_id(&export.envelope, &String::from_utf8_lossy(export.message.subject.as_bytes()));
-    let others = without(&export.message.headers, &[DURABLE_HEADER, ID_HEADER]);
-    let own = [(DURABLE_HEADER, lost.as_str()), (ID_HEADER, id.as_str())];
+    let origin = export.envelope.to_value();
+    let others = without(&export.message.headers, &[DURABLE_HEADER, ID_HEADER, ORIGIN_HEADER]);
+    let own = [(ORIGIN_HEADER, origin.as_str()), (DURABLE_HEADER, lost.as_str()), (ID_HEADER, id.as_str())];
     let headers = Headers::from_pairs(own.into_iter().chain(others))?;
-    Ok(Message { headers: export.envelope.add_to(&headers)?, ..export.message })
+    Ok(Message { headers, ..export.message })
 }
 
 /// Returns the id of a message: the same at all gateways of its site, if its publisher has numbered it.
@@ -43,7 +45,7 @@ fn message_id(envelope: &LinkEnvelope, subject: &str) -> String {
 /// A message of the cluster's stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StoredMessage {
-    /// Its place in the stream, from 1.
+    /// Its stream sequence, from 1.
     pub(super) sequence: u64,
     /// Where it comes from; `None` if a client of the cluster has sent it.
     pub(super) origin: Option<DurableOrigin>,
@@ -75,15 +77,20 @@ impl StoredMessage {
     /// # Errors
     /// One of the fields cannot be written.
     pub(super) fn to_delivery(&self, name: &str) -> Result<Message, HeaderError> {
-        let place = format!("{name} {}", self.sequence);
+        let sequence = format!("{name} {}", self.sequence);
         let of_client = self.origin.is_none().then_some((ORIGIN_HEADER, "-"));
-        let own = std::iter::once((STORED_HEADER, place.as_str())).chain(of_client);
-        // Its signature covers the other two.
+        let own = std::iter::once((STORED_HEADER, sequence.as_str())).chain(of_client);
+        // The signature covers `Seqcast-Durable` and `Nats-Msg-Id`, so both stay.
         let is_signed = self.message.headers.field(SIGNATURE_HEADER).is_some();
         let removed = if is_signed { &[STORED_HEADER][..] } else { &[STORED_HEADER, DURABLE_HEADER, ID_HEADER] };
         let others = without(&self.message.headers, removed);
         let headers = Headers::from_pairs(own.chain(others))?;
         Ok(Message { headers, ..self.message.clone() })
+    }
+
+    /// Returns its point; `None` for a message of a client.
+    pub(super) fn point(&self) -> Option<&StreamPoint> {
+        self.origin.as_ref().map(|origin| &origin.envelope.point)
     }
 
     /// Returns the bytes that it takes while it waits.
@@ -92,8 +99,8 @@ impl StoredMessage {
     }
 }
 
-/// Returns the place in the stream `name` of a message that a gateway has delivered to the LAN.
-pub(super) fn stored_place(headers: &Headers, name: &str) -> Option<u64> {
+/// Returns the sequence in the stream `name` of a message that a gateway has delivered to the LAN.
+pub(super) fn stored_sequence(headers: &Headers, name: &str) -> Option<u64> {
     headers.field(STORED_HEADER)?.strip_prefix(name)?.strip_prefix(' ')?.parse().ok()
 }
 

@@ -3,10 +3,13 @@
 //! The stream keeps an order of its own. A message that an exporter had to send again stands behind later ones, so the
 //! importer holds these back until it comes. What does not come in time is reported as lost.
 //!
-//! The *position* is the place in the stream up to which everything is delivered. It is stored at the cluster, and another
+//! The *position* is the stream sequence up to which everything is delivered. It is stored at the cluster, and another
 //! gateway continues there. What it has seen on the LAN behind the position it delivers again: the LAN may have lost it
 //! for others, and the gateway that could have repeated it is gone. Peers drop what they have ([`RepeatFilter`]), except
 //! for messages of clients, which have no numbers.
+//!
+//! A gateway that reads for the first time reads some messages before the position as well, and delivers none of them:
+//! they show how far each stream was.
 //!
 //! [`RepeatFilter`]: crate::link::repeat_filter::RepeatFilter
 
@@ -32,37 +35,40 @@ const HOLD_TIME: Duration = Duration::from_secs(15);
 const HELD_BYTES_MAX: usize = 64 << 20;
 /// Maximum bytes that wait for the LAN. Further ones wait in the stream.
 const READY_BYTES_MAX: usize = 4 << 20;
-/// Maximum number of shares of gateways that are remembered.
-const CONTACTS_MAX: NonZeroUsize = NonZeroUsize::new(65_536).expect("not 0");
+/// Maximum number of shares of gateways whose first number is remembered.
+const FIRST_NUMBERS_MAX: NonZeroUsize = NonZeroUsize::new(65_536).expect("not 0");
 /// Maximum number of streams that are remembered. The account of a forgotten one begins anew.
 const STREAMS_MAX: usize = 262_144;
-/// Maximum number of places behind the position whose messages were delivered. Messages beyond it may be delivered twice
-/// when another gateway continues.
+/// Number of messages before the position that a gateway reads when it begins for the first time: as many as the cluster
+/// sends at once.
+const REVIEWED_MAX: u64 = 500;
+/// Maximum number of messages behind the position that are remembered as delivered. Messages beyond it may be delivered
+/// twice when another gateway continues.
 const DELIVERED_MAX: usize = 1 << 20;
 /// Time for which the first message that is read of a stream, and that was not heard on the LAN, may be one that the
 /// stream keeps twice. Then later ones were delivered before it, and what seems to be missing is not certain to be lost.
-const DOUBT_TIME: Duration = Duration::from_secs(600);
+const UNCERTAIN_TIME: Duration = Duration::from_secs(600);
 /// Maximum number of such streams. Beyond it losses of one of them may be reported that did not take place.
-const DOUBTED_MAX: usize = 262_144;
+const UNCERTAIN_MAX: usize = 262_144;
 /// Time by which deliveries may be ahead of the permitted rate.
 const BURST_TIME: Duration = Duration::from_millis(20);
 
-/// Outcome of a durable message for the LAN.
+/// A durable message for the LAN, and the loss before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StoredDelivery {
     pub(super) stored: StoredMessage,
-    /// The loss before it.
     pub(super) loss: Option<SiteLoss>,
 }
 
+/// A message that waits for an earlier one of its stream.
 #[derive(Debug)]
 struct HeldMessage {
+    /// Time of its arrival.
     at: Instant,
-    origin: DurableOrigin,
     stored: StoredMessage,
 }
 
-/// A message that was handed on, and that the LAN may not have taken yet.
+/// The message that `poll` returned last, until the next call confirms it.
 #[derive(Debug)]
 struct Unconfirmed {
     sequence: u64,
@@ -77,10 +83,10 @@ enum Deliverer {
     Other,
 }
 
-/// Place of a message in its stream, compared with the last one.
-enum Place {
+/// Order of a message in its stream, compared with the last one.
+enum MessageOrder {
     /// It was delivered or reported.
-    Covered,
+    Repeated,
     /// It is the next one. The number of lost messages before it is given.
     Next(Option<Count>),
     /// Messages before it may still come.
@@ -93,28 +99,33 @@ pub(super) struct StoredImport {
     own: SiteName,
     imports: PatternSet,
     bytes_per_second: u64,
-    /// The last place that was read, if this gateway reads the stream.
+    /// Stream sequence of the last message read, if this gateway reads the stream.
     read_to: Option<u64>,
-    /// Places that were read and whose messages the LAN has not taken.
+    /// Stream sequence up to which everything was delivered when this gateway began to read.
+    delivered_to: u64,
+    /// Whether this gateway has read to the position at which it began, or has read the stream before.
+    is_reviewed: bool,
+    /// Stream sequences of messages that were read and that the LAN has not taken.
     open: BTreeSet<u64>,
-    /// Places behind the position whose messages were delivered.
+    /// Stream sequences of the messages behind the position that were delivered.
     delivered: BTreeMap<u64, Deliverer>,
     /// The first number that was read of each share of a gateway.
-    contacts: LruCache<(SiteName, Epoch, u8), u64>,
+    first_numbers: LruCache<(SiteName, Epoch, u8), u64>,
     /// The last point of each stream that was delivered.
     last: LruCache<RemoteStreamKey, StreamPoint>,
     /// Streams whose last point may be an old one, and the time until which that is so.
-    doubted: BTreeMap<RemoteStreamKey, Instant>,
+    uncertain_streams: BTreeMap<RemoteStreamKey, Instant>,
     /// The last point of each stream with messages that wait for the LAN.
     ready_to: BTreeMap<RemoteStreamKey, StreamPoint>,
     held: BTreeMap<RemoteStreamKey, VecDeque<HeldMessage>>,
+    /// Streams of these messages, by their arrivals and stream sequences.
+    held_since: BTreeMap<(Instant, u64), RemoteStreamKey>,
     held_bytes: usize,
     ready: VecDeque<StoredDelivery>,
     ready_bytes: usize,
-    /// The message that was returned last, without its content.
     unconfirmed: Option<Unconfirmed>,
-    /// Time at which all deliveries so far would have ended at the permitted rate.
-    paid_to: Instant,
+    /// Time of the next delivery at the permitted rate.
+    next_delivery_at: Instant,
     /// Number of messages that came more than once.
     pub(super) repeated: u64,
     /// Number of messages that cannot be read.
@@ -129,28 +140,43 @@ impl StoredImport {
             imports,
             bytes_per_second,
             read_to: None,
+            delivered_to: 0,
+            is_reviewed: false,
             open: BTreeSet::new(),
             delivered: BTreeMap::new(),
-            contacts: LruCache::new(CONTACTS_MAX),
+            first_numbers: LruCache::new(FIRST_NUMBERS_MAX),
             last: LruCache::unbounded(),
-            doubted: BTreeMap::new(),
+            uncertain_streams: BTreeMap::new(),
             ready_to: BTreeMap::new(),
             held: BTreeMap::new(),
+            held_since: BTreeMap::new(),
             held_bytes: 0,
             ready: VecDeque::new(),
             ready_bytes: 0,
             unconfirmed: None,
-            paid_to: Instant::ZERO,
+            next_delivery_at: Instant::ZERO,
             repeated: 0,
             invalid: 0,
         }
     }
 
-    /// Begins to read the stream behind a position.
-    pub(super) fn start(&mut self, position: u64) {
+    /// Begins to read the stream behind a position. Returns the stream sequence behind which it reads.
+    pub(super) fn start(&mut self, position: u64) -> u64 {
         self.stop();
-        self.read_to = Some(position);
-        self.delivered = self.delivered.split_off(&(position + 1));
+        let from = if self.is_reviewed { position } else { position.saturating_sub(REVIEWED_MAX) };
+        (self.read_to, self.delivered_to) = (Some(from), position);
+        from
+    }
+
+    /// Reads and delivers what is behind an earlier stream sequence.
+    pub(super) fn rewind(&mut self, sequence: u64) {
+        self.read_to = self.read_to.map(|read_to| read_to.min(sequence));
+        self.delivered_to = self.delivered_to.min(sequence);
+    }
+
+    /// Forgets deliveries behind the end of the stream: other messages get the stream sequences of those.
+    pub(super) fn on_stream_end(&mut self, last: u64) {
+        self.delivered.split_off(&last.saturating_add(1));
     }
 
     /// Ends the reading, and returns the position if this gateway has read. What was read and not delivered is read again
@@ -161,6 +187,7 @@ impl StoredImport {
         self.read_to = None;
         self.open.clear();
         self.held.clear();
+        self.held_since.clear();
         self.ready.clear();
         self.ready_to.clear();
         (self.held_bytes, self.ready_bytes) = (0, 0);
@@ -172,9 +199,9 @@ impl StoredImport {
         self.read_to.is_some() && self.ready_bytes < READY_BYTES_MAX && self.held_bytes < HELD_BYTES_MAX
     }
 
-    /// Returns the place up to which everything is delivered, if this gateway reads the stream.
+    /// Returns the stream sequence up to which everything is delivered, if this gateway reads the stream.
     pub(super) fn position(&self) -> Option<u64> {
-        let read_to = self.read_to?;
+        let read_to = self.read_to?.max(self.delivered_to);
         Some(self.open.first().map_or(read_to, |first| first - 1))
     }
 
@@ -183,11 +210,16 @@ impl StoredImport {
         self.delivered = self.delivered.split_off(&position.saturating_add(1));
     }
 
-    /// Notes that another gateway has delivered the message at this place.
-    pub(super) fn on_heard(&mut self, sequence: u64, key: Option<RemoteStreamKey>, point: Option<StreamPoint>) {
+    /// Notes that another gateway has delivered the message with this stream sequence.
+    pub(super) fn on_delivered_by_other(
+        &mut self,
+        sequence: u64,
+        key: Option<RemoteStreamKey>,
+        point: Option<StreamPoint>,
+    ) {
         self.note_delivered(sequence, Deliverer::Other);
         if let Some((key, point)) = key.zip(point) {
-            self.doubted.remove(&key);
+            self.uncertain_streams.remove(&key);
             self.advance(key, point);
         }
     }
@@ -197,31 +229,48 @@ impl StoredImport {
         if self.read_to.is_none_or(|read_to| sequence <= read_to) {
             return;
         }
-        self.read_to = Some(sequence);
-        let Some(stored) = stored else { return self.invalid += 1 };
+        self.read(sequence);
+        let Some(stored) = stored else {
+            self.invalid += u64::from(self.delivered_to < sequence);
+            return;
+        };
         let subject = &stored.message.subject;
         if subject.as_bytes().first() == Some(&b'_') || !self.imports.matches(subject) {
             return;
         }
-        stored.origin.iter().for_each(|origin| self.note_contact(origin));
-        let deliverer = self.delivered.remove(&sequence);
-        match (stored.origin.clone(), deliverer) {
-            (Some(origin), _) if origin.envelope.site == self.own => {}
-            (Some(origin), Some(deliverer)) => {
-                let key = key_of(&origin, &stored.message.subject);
-                self.advance(key.clone(), origin.envelope.point);
-                if deliverer == Deliverer::Other && origin.envelope.point.position.seq.is_some() {
+        let Some(origin) = &stored.origin else { return self.on_client_message(stored) };
+        self.note_first_number(origin);
+        if origin.envelope.site == self.own {
+            return;
+        }
+        let (key, point) = (key_of(origin, subject), origin.envelope.point);
+        if sequence <= self.delivered_to {
+            return self.advance(key, point);
+        }
+        // It is needed again if this gateway reads the message again.
+        match self.delivered.get(&sequence).copied() {
+            Some(deliverer) => {
+                self.advance(key.clone(), point);
+                if deliverer == Deliverer::Other && point.position.seq.is_some() {
                     self.open.insert(sequence);
                     self.push_ready(StoredDelivery { stored, loss: None });
                 }
                 self.release(now, &key);
             }
-            (Some(origin), None) => self.on_origin(now, origin, stored),
-            (None, Some(_)) => {}
-            (None, None) => {
-                self.open.insert(sequence);
-                self.push_ready(StoredDelivery { stored, loss: None });
-            }
+            None => self.on_site_message(now, key, stored),
+        }
+    }
+
+    /// Notes that everything up to this stream sequence was read.
+    fn read(&mut self, sequence: u64) {
+        self.read_to = Some(sequence);
+        self.is_reviewed |= self.delivered_to <= sequence;
+    }
+
+    fn on_client_message(&mut self, stored: StoredMessage) {
+        if self.delivered_to < stored.sequence && !self.delivered.contains_key(&stored.sequence) {
+            self.open.insert(stored.sequence);
+            self.push_ready(StoredDelivery { stored, loss: None });
         }
     }
 
@@ -235,31 +284,37 @@ impl StoredImport {
         }
     }
 
-    /// Skips a place of the stream.
+    /// Skips a message of the stream.
     pub(super) fn on_refused(&mut self, sequence: u64) {
-        self.read_to = self.read_to.map(|read_to| read_to.max(sequence));
+        if self.read_to.is_some_and(|read_to| read_to < sequence) {
+            self.read(sequence);
+        }
     }
 
-    fn on_origin(&mut self, now: Instant, origin: DurableOrigin, stored: StoredMessage) {
-        let key = key_of(&origin, &stored.message.subject);
-        let place = self.place(&key, &origin);
-        if !matches!(place, Place::Covered) {
-            self.open.insert(stored.sequence);
-        }
-        match place {
-            Place::Covered => self.repeated += 1,
-            Place::Next(missing) => {
-                self.deliver(now, key.clone(), origin, stored, missing);
+    fn on_site_message(&mut self, now: Instant, key: RemoteStreamKey, stored: StoredMessage) {
+        match self.order(&key, &stored) {
+            MessageOrder::Repeated => self.repeated += 1,
+            MessageOrder::Next(missing) => {
+                self.open.insert(stored.sequence);
+                self.deliver(now, key.clone(), stored, missing);
                 self.release(now, &key);
             }
-            Place::Early => {
-                self.held_bytes += stored.bytes();
-                let held = self.held.entry(key).or_default();
-                let is_earlier = |other: &HeldMessage| other.origin.envelope.point.precedes(&origin.envelope.point);
-                let index = held.partition_point(is_earlier);
-                held.insert(index, HeldMessage { at: now, origin, stored });
+            MessageOrder::Early => {
+                self.open.insert(stored.sequence);
+                self.hold(now, key, stored);
             }
         }
+    }
+
+    /// Holds a message back until those before it have come.
+    fn hold(&mut self, now: Instant, key: RemoteStreamKey, stored: StoredMessage) {
+        self.held_bytes += stored.bytes();
+        self.held_since.insert((now, stored.sequence), key.clone());
+        let held = self.held.entry(key).or_default();
+        let is_earlier =
+            |other: &HeldMessage| other.stored.point().zip(stored.point()).is_some_and(|(one, own)| one.precedes(own));
+        let index = held.partition_point(is_earlier);
+        held.insert(index, HeldMessage { at: now, stored });
     }
 
     /// Returns the last point of a stream that was delivered or waits for the LAN.
@@ -267,13 +322,14 @@ impl StoredImport {
         self.ready_to.get(key).or_else(|| self.last.peek(key))
     }
 
-    fn place(&self, key: &RemoteStreamKey, origin: &DurableOrigin) -> Place {
+    fn order(&self, key: &RemoteStreamKey, stored: &StoredMessage) -> MessageOrder {
+        let Some(origin) = &stored.origin else { return MessageOrder::Next(None) };
         if self.last_point(key).is_some_and(|last| origin.envelope.point.is_covered_by(last)) {
-            return Place::Covered;
+            return MessageOrder::Repeated;
         }
         match self.missing_before(key, origin) {
-            Some(missing) if origin.lost < missing.min() => Place::Early,
-            missing => Place::Next(missing),
+            Some(missing) if origin.lost < missing.min() => MessageOrder::Early,
+            missing => MessageOrder::Next(missing),
         }
     }
 
@@ -284,31 +340,30 @@ impl StoredImport {
         match self.last_point(key) {
             Some(last) => point.missing_since(last),
             None => {
-                let contact = *self.contacts.peek(&(site.clone(), point.gateway, *share))?;
+                let first = *self.first_numbers.peek(&(site.clone(), point.gateway, *share))?;
                 let missing = point.ordinal - 1;
-                Some(Count::Exact(missing)).filter(|_| contact <= point.first_number && 0 < missing)
+                Some(Count::Exact(missing)).filter(|_| first <= point.first_number && 0 < missing)
             }
         }
     }
 
     /// Notes the first number of each share of a gateway that was read.
-    fn note_contact(&mut self, origin: &DurableOrigin) {
+    fn note_first_number(&mut self, origin: &DurableOrigin) {
         let LinkEnvelope { site, share, number, point, .. } = &origin.envelope;
-        let first = self.contacts.get_or_insert_mut((site.clone(), point.gateway, *share), || *number);
+        let first = self.first_numbers.get_or_insert_mut((site.clone(), point.gateway, *share), || *number);
         *first = (*first).min(*number);
     }
 
     /// Delivers the messages that waited for the last one.
     fn release(&mut self, now: Instant, key: &RemoteStreamKey) {
         while let Some(first) = self.held.get(key).and_then(VecDeque::front) {
-            let origin = first.origin.clone();
-            let place = self.place(key, &origin);
-            if matches!(place, Place::Early) {
+            let order = self.order(key, &first.stored);
+            if matches!(order, MessageOrder::Early) {
                 return;
             }
             let Some(stored) = self.pop_held(key) else { return };
-            match place {
-                Place::Next(missing) => self.deliver(now, key.clone(), origin, stored, missing),
+            match order {
+                MessageOrder::Next(missing) => self.deliver(now, key.clone(), stored, missing),
                 _ => {
                     self.repeated += 1;
                     self.open.remove(&stored.sequence);
@@ -319,26 +374,25 @@ impl StoredImport {
 
     fn pop_held(&mut self, key: &RemoteStreamKey) -> Option<StoredMessage> {
         let held = self.held.get_mut(key)?;
-        let first = held.pop_front()?;
+        let HeldMessage { at, stored } = held.pop_front()?;
         if held.is_empty() {
             self.held.remove(key);
         }
-        self.held_bytes -= first.stored.bytes();
-        Some(first.stored)
+        self.held_since.remove(&(at, stored.sequence));
+        self.held_bytes -= stored.bytes();
+        Some(stored)
     }
 
-    /// Reports the messages that did not come in time as lost, and delivers those that waited for them.
+    /// Reports messages that did not arrive within the hold time, and releases those behind them.
     pub(super) fn on_tick(&mut self, now: Instant) {
-        let is_due = |held: &VecDeque<HeldMessage>| held.iter().any(|message| message.at + HOLD_TIME <= now);
-        let due: Vec<RemoteStreamKey> =
-            self.held.iter().filter(|(_, held)| is_due(held)).map(|(key, _)| key.clone()).collect();
-        for key in due {
-            let Some(origin) = self.held.get(&key).and_then(VecDeque::front).map(|first| first.origin.clone()) else {
-                continue;
-            };
-            let missing = self.missing_before(&key, &origin);
+        while let Some((_, key)) = self.held_since.first_key_value().filter(|((at, _), _)| *at + HOLD_TIME <= now) {
+            let key = key.clone();
+            // Another gateway may have delivered some of them.
+            self.release(now, &key);
+            let first = self.held.get(&key).and_then(VecDeque::front);
+            let missing = first.and_then(|first| self.missing_before(&key, first.stored.origin.as_ref()?));
             if let Some(stored) = self.pop_held(&key) {
-                self.deliver(now, key.clone(), origin, stored, missing);
+                self.deliver(now, key.clone(), stored, missing);
             }
             self.release(now, &key);
         }
@@ -346,37 +400,34 @@ impl StoredImport {
 
     /// Returns the time of the next [`StoredImport::on_tick`] or [`StoredImport::poll`].
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let held = self.held.values().flatten().map(|message| message.at + HOLD_TIME).min();
-        let paid = (!self.ready.is_empty()).then_some(self.paid_to);
-        held.into_iter().chain(paid).min()
+        let held = self.held_since.first_key_value().map(|((at, _), _)| *at + HOLD_TIME);
+        let ready = (!self.ready.is_empty()).then_some(self.next_delivery_at);
+        held.into_iter().chain(ready).min()
     }
 
-    fn deliver(
-        &mut self,
-        now: Instant,
-        key: RemoteStreamKey,
-        origin: DurableOrigin,
-        stored: StoredMessage,
-        missing: Option<Count>,
-    ) {
-        let subject = stored.message.subject.clone();
+    /// Delivers a message of another site, before which this number is missing.
+    fn deliver(&mut self, now: Instant, key: RemoteStreamKey, stored: StoredMessage, missing: Option<Count>) {
+        let Some(origin) = &stored.origin else { return };
         let is_known = self.last_point(&key).is_some();
         if !is_known && origin.lost < origin.envelope.point.ordinal - 1 {
-            if DOUBTED_MAX <= self.doubted.len() {
-                self.doubted.pop_first();
+            if UNCERTAIN_MAX <= self.uncertain_streams.len() {
+                self.uncertain_streams.pop_first();
             }
-            self.doubted.insert(key.clone(), now + DOUBT_TIME);
+            self.uncertain_streams.insert(key.clone(), now + UNCERTAIN_TIME);
         }
         // Another gateway may have delivered them before this one heard of the stream, unless their LAN has lost them.
-        let is_doubted = self.doubted.get(&key).is_some_and(|until| now < *until);
-        let doubt = |missing: Count| match is_doubted && origin.lost < missing.min() {
+        let is_uncertain = self.uncertain_streams.get(&key).is_some_and(|until| now < *until);
+        let missing = missing.map(|missing| match is_uncertain && origin.lost < missing.min() {
             true => Count::from_bounds(0, missing.max()),
             false => missing,
-        };
-        let missing = missing.map(doubt);
-        let missing = missing.filter(|missing| 0 < missing.max());
+        });
+        let loss = missing.filter(|missing| 0 < missing.max()).map(|count| SiteLoss {
+            origin: origin.envelope.clone(),
+            subject: stored.message.subject.clone(),
+            count,
+            follows: true,
+        });
         self.ready_to.insert(key, origin.envelope.point);
-        let loss = missing.map(|count| SiteLoss { origin: origin.envelope, subject, count, follows: true });
         self.push_ready(StoredDelivery { stored, loss });
     }
 
@@ -388,16 +439,16 @@ impl StoredImport {
     /// Returns the next message for the LAN, at the permitted rate. The LAN has taken the one before.
     pub(super) fn poll(&mut self, now: Instant) -> Option<StoredDelivery> {
         self.confirm();
-        if now + BURST_TIME < self.paid_to {
+        if now + BURST_TIME < self.next_delivery_at {
             return None;
         }
         let next = self.ready.pop_front()?;
         self.ready_bytes -= next.stored.bytes();
-        let stream = next.stored.origin.as_ref().map(|origin| key_of(origin, &next.stored.message.subject));
-        let point = next.stored.origin.as_ref().map(|origin| origin.envelope.point);
-        self.unconfirmed = Some(Unconfirmed { sequence: next.stored.sequence, stream: stream.zip(point) });
+        let origin = next.stored.origin.as_ref();
+        let stream = origin.map(|origin| (key_of(origin, &next.stored.message.subject), origin.envelope.point));
+        self.unconfirmed = Some(Unconfirmed { sequence: next.stored.sequence, stream });
         let cost = next.stored.bytes() as u64 * 1_000_000_000 / self.bytes_per_second.max(1);
-        self.paid_to = self.paid_to.max(now) + Duration::from_nanos(cost);
+        self.next_delivery_at = self.next_delivery_at.max(now) + Duration::from_nanos(cost);
         Some(next)
     }
 
@@ -474,19 +525,19 @@ mod tests {
     fn import() -> StoredImport {
         let imports = [SUBJECT.parse::<Pattern>().unwrap()].into_iter().collect();
         let mut import = StoredImport::new("hq".parse().unwrap(), imports, u64::MAX);
-        import.start(100);
+        assert_eq!(import.start(100), 0);
         import
     }
 
-    fn read(import: &mut StoredImport, now: Instant, place: u64, number: u64) {
+    fn read(import: &mut StoredImport, now: Instant, sequence: u64, number: u64) {
         let headers = envelope(number).add_to(&Headers::from_pairs([(DURABLE_HEADER, "0")]).unwrap()).unwrap();
         let message = Message { headers, ..Message::new(SUBJECT.parse().unwrap(), number.to_string()) };
-        import.on_stored(now, place, StoredMessage::read(place, message));
+        import.on_stored(now, sequence, StoredMessage::read(sequence, message));
     }
 
-    fn hear(import: &mut StoredImport, place: u64, number: u64) {
+    fn hear(import: &mut StoredImport, sequence: u64, number: u64) {
         let key = RemoteStreamKey::new(&envelope(number), &SUBJECT.parse().unwrap());
-        import.on_heard(place, Some(key), Some(envelope(number).point));
+        import.on_delivered_by_other(sequence, Some(key), Some(envelope(number).point));
     }
 
     /// Returns the numbers of the messages for the LAN, with the losses before them.
@@ -533,8 +584,55 @@ mod tests {
         assert_eq!(delivered(&mut import, at(0)), expected, "the LAN may have lost them for others");
         assert_eq!(import.poll(at(0)), None);
         assert_eq!(import.position(), Some(103));
-        import.start(101);
-        read(&mut import, at(1), 102, 41);
-        assert!(delivered(&mut import, at(1)).is_empty(), "this gateway has delivered it");
+        for time in [1, 2] {
+            assert_eq!(import.start(101), 101);
+            read(&mut import, at(time), 102, 41);
+            assert!(delivered(&mut import, at(time)).is_empty(), "this gateway has delivered it");
+        }
+    }
+
+    #[test]
+    fn message_heard_before_each_restart_is_delivered_once() {
+        let mut import = import();
+        hear(&mut import, 101, 40);
+        for _ in 0..2 {
+            import.start(100);
+            read(&mut import, at(0), 101, 40);
+        }
+        assert_eq!(delivered(&mut import, at(0)), [("40".into(), None)], "what was not delivered is read again");
+    }
+
+    #[test]
+    fn messages_before_the_position_show_their_streams() {
+        let mut import = import();
+        assert_eq!(import.start(1_000), 500);
+        read(&mut import, at(0), 998, 41);
+        read(&mut import, at(0), 999, 40);
+        assert_eq!((delivered(&mut import, at(0)), import.position()), (Vec::new(), Some(1_000)));
+        read(&mut import, at(0), 1_001, 40);
+        read(&mut import, at(0), 1_002, 43);
+        assert_eq!(delivered(&mut import, at(16)), [("43".into(), Some(Count::Exact(1)))], "40 came twice");
+        assert_eq!((import.start(1_002), import.repeated), (1_002, 1), "they are known by now");
+    }
+
+    #[test]
+    fn messages_behind_a_lost_end_are_new() {
+        let mut import = import();
+        read(&mut import, at(0), 101, 40);
+        assert_eq!(delivered(&mut import, at(0)).len(), 1);
+        import.on_stream_end(100);
+        import.start(100);
+        read(&mut import, at(0), 101, 41);
+        assert_eq!(delivered(&mut import, at(0)), [("41".into(), None)]);
+    }
+
+    #[test]
+    fn held_message_that_another_gateway_delivers_is_dropped() {
+        let mut import = import();
+        hear(&mut import, 99, 40);
+        read(&mut import, at(0), 101, 42);
+        hear(&mut import, 102, 42);
+        assert!(delivered(&mut import, at(16)).is_empty());
+        assert_eq!((import.position(), import.deadline()), (Some(101), None));
     }
 }

@@ -6,7 +6,7 @@ use crate::link::durable::DurableDelivery;
 use crate::link::envelope::{LinkEnvelope, ORIGIN_HEADER};
 use crate::link::export::STANDBY_TIME;
 use crate::link::hub_sender::HubSender;
-use crate::link::import::{Imported, RoundRequest};
+use crate::link::import::{Imported, RoundRequest, SITES_MAX};
 use crate::link::import_queue::{HubContent, HubItem};
 use crate::link::manifest::LinkManifest;
 use crate::link::position::one_more;
@@ -192,9 +192,13 @@ impl Gateway {
 
     /// Imports the next message of the cluster's stream; `None` if none may be delivered yet.
     pub(super) fn import_stored(&mut self, now: Instant) -> Option<()> {
-        let DurableDelivery { site, message, loss } = self.durable.poll_lan(now)?;
+        let DurableDelivery { site, message, is_deliverable, loss } = self.durable.poll_lan(now)?;
+        if site.as_ref().is_some_and(|site| SITES_MAX <= self.sites.len() && !self.sites.contains_key(site)) {
+            self.counts.excess_sites += 1;
+            return Some(());
+        }
         loss.into_iter().for_each(|loss| self.report(loss));
-        if self.permits(&message) {
+        if is_deliverable && self.permits(&message) {
             match site {
                 Some(site) => self.site(&site).imported += 1,
                 None => self.counts.of_clients += 1,

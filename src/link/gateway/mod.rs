@@ -442,7 +442,7 @@ impl Gateway {
         }
     }
 
-    /// Returns the counts of a site. The ledger bounds the number of sites.
+    /// Returns the counts of a site. The ledger and [`Gateway::import_stored`] bound the number of sites.
     fn site(&mut self, site: &SiteName) -> &mut SiteCounts {
         self.sites.entry(site.clone()).or_default()
     }

@@ -2,14 +2,15 @@
 //! answers, and forgets ids. Gateways start, leave, die and lose their connections, and the LAN loses datagrams for the
 //! programs, which a gateway that has died does not repeat. Each message must be delivered once, in its order.
 
-use super::super::durable::{DurableSettings, ID_HEADER, SpoolTicket, StoreOutcome};
+use super::super::durable::{DURABLE_HEADER, DurableSettings, ID_HEADER, ReadingStart, SpoolTicket, StoreOutcome};
 use super::super::gateway::Gateway;
 use super::super::gateway_settings::GatewaySettings;
+use super::super::import::SITES_MAX;
 use super::super::repeat_filter::RepeatFilter;
 use super::super::site_loss::SiteReport;
 use super::super::system_messages::LOSS_SUBJECT;
 use super::{at, epoch};
-use crate::message::{Delivery, Epoch, Message, Publisher, Verdict};
+use crate::message::{Delivery, Epoch, Headers, Message, Publisher, Verdict};
 use crate::rng::Rng;
 use crate::seqno::{Frame, Seq};
 use crate::subject::Pattern;
@@ -59,11 +60,13 @@ struct Host {
     linked_from: Instant,
     is_linked: bool,
     requests: Vec<Request>,
-    /// The last place that it has read, and the revision of the position that it knows.
     reader: Option<Reader>,
+    /// Revision of the position that it has stored last.
+    written: Option<u64>,
 }
 
 struct Reader {
+    /// Stream sequence of the last message read.
     read_to: u64,
     revision: u64,
     reached: u64,
@@ -162,6 +165,7 @@ impl Model {
             is_linked: false,
             requests: Vec::new(),
             reader: None,
+            written: None,
         });
     }
 
@@ -299,8 +303,12 @@ impl Model {
         }
         let durable = host.gateway.durable_mut();
         let reader = host.reader.get_or_insert_with(|| {
-            let position = durable.start_reading(self.stream.position, self.stream.messages.len() as u64);
-            Reader { read_to: position, revision: self.stream.revision, reached: self.stream.position, store_at: now }
+            let (stored, revision) = (self.stream.position, self.stream.revision);
+            let last = self.stream.messages.len() as u64;
+            let is_own = host.written == Some(revision);
+            let start = ReadingStart { stored: Some(stored), is_own, first: 1, last, is_new: false };
+            let read_to = durable.start_reading(start).read_from;
+            Reader { read_to, revision, reached: stored, store_at: now }
         });
         while durable.has_room()
             && let Some(message) = self.stream.messages.get(reader.read_to as usize)
@@ -316,6 +324,7 @@ impl Model {
             }
             self.stream.revision += 1;
             (reader.revision, self.stream.position) = (self.stream.revision, reader.reached);
+            host.written = Some(reader.revision);
             durable.on_position(reader.reached);
             reader.reached = durable.position().unwrap_or(reader.reached);
         }
@@ -393,4 +402,59 @@ fn durable_messages_arrive_once_and_in_order() {
     }
     assert!(SEEDS * 20 < faults && 1_000 < sent, "{faults} faults, {sent} messages");
     assert!(0 < repeated, "the stream has stored messages twice");
+}
+
+/// Returns a gateway of hq that reads the stream.
+fn reading_gateway() -> Gateway {
+    let mut model = Model::draw(1);
+    model.hosts.clear();
+    model.start(false);
+    let mut gateway = model.hosts.remove(0).gateway;
+    gateway.durable_mut().start_reading(ReadingStart::default());
+    gateway
+}
+
+/// Returns the header block of a durable message, which is the message with this ordinal in its stream.
+fn stored_headers(site: &str, ordinal: u64) -> String {
+    format!(
+        "Seqcast-Origin: {site} 6b1f90a2c3d4e5f6 3 {ordinal} 1 {ordinal} b41c09e2aa70d355 - - - -\r\n{DURABLE_HEADER}: 0\r\n"
+    )
+}
+
+fn stored_message(block: String) -> Option<Message> {
+    let headers = Headers::from_block(block.into_bytes().into());
+    Some(Message { headers, ..Message::new("orders.1".parse().unwrap(), "text") })
+}
+
+#[test]
+fn durable_messages_of_too_many_sites_are_refused() {
+    let mut gateway = reading_gateway();
+    let sites = SITES_MAX as u64 + 10;
+    for number in 1..=sites {
+        let message = stored_message(stored_headers(&format!("s{number}"), 1));
+        gateway.durable_mut().on_stored(at(0), number, message);
+    }
+    // The rate limits the deliveries.
+    for ms in (0..10_000).step_by(10) {
+        while gateway.poll_lan(at(ms)).is_some() {}
+    }
+    assert_eq!((gateway.sites().len(), gateway.counts().excess_sites), (SITES_MAX, 10));
+    assert_eq!(gateway.durable().counts().imported, sites, "all were read");
+}
+
+#[test]
+fn stored_message_that_cannot_be_delivered_is_lost() {
+    let mut gateway = reading_gateway();
+    let is_invalid = [false, false, true];
+    for (ordinal, is_invalid) in (1..).zip(is_invalid) {
+        let invalid_field = if is_invalid { "a key: text\r\n" } else { "" };
+        let lost = if is_invalid { 4 } else { 0 };
+        let block = stored_headers("plant1", ordinal + lost).replace(": 0\r", &format!(": {lost}\r")) + invalid_field;
+        gateway.durable_mut().on_stored(at(0), ordinal, stored_message(block));
+    }
+    let messages: Vec<Message> = std::iter::from_fn(|| gateway.poll_lan(at(0))).collect();
+    let is_order = |message: &&Message| message.subject.as_bytes() == b"orders.1";
+    assert_eq!(messages.iter().filter(is_order).count(), 2);
+    let site = gateway.sites().values().next().expect("plant1");
+    assert_eq!((site.imported, site.lost_min, site.lost_max, gateway.counts().refused), (2, 5, 5, 1));
 }

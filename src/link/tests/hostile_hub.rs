@@ -1,7 +1,7 @@
 //! A hub that repeats and reorders what gateways send, one that is away for a day, and sites whose clocks are apart.
 
 use super::super::bye::GatewayBye;
-use super::super::durable::{DurableGateway, DurableSettings, StoreOutcome};
+use super::super::durable::{DurableGateway, DurableSettings, ReadingStart, StoreOutcome};
 use super::super::export::{Export, Exporter};
 use super::super::gateway::Gateway;
 use super::super::gateway_settings::GatewaySettings;
@@ -275,7 +275,7 @@ fn replayed_and_reordered_stream_is_delivered_once() {
         let mut importer = durable_gateway("hq", "none", "orders.>", epoch(2));
         let mut now = at(10_000);
         assert!(importer.reads(now));
-        importer.start_reading(0, 0);
+        importer.start_reading(ReadingStart::default());
         // The stream keeps some messages twice, and in another order than they were sent; the first and the last ones of
         // each topic are where they belong.
         let (head, rest) = messages.split_at(TOPICS as usize);

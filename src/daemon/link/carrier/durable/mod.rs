@@ -18,7 +18,7 @@ use super::LinkCarrier;
 use crate::clock::Clock;
 use crate::daemon::link::hub::{header_map, hub_subject, received_message};
 use crate::daemon::link::report::StreamTask;
-use crate::link::durable::{SpoolTicket, StoreOutcome};
+use crate::link::durable::{ReadingStart, SpoolTicket, StartedReading, StoreOutcome};
 use crate::link::site_name::SiteName;
 use crate::message::Message;
 use crate::security::batch_signature::BATCH_MESSAGES_MAX;
@@ -26,6 +26,7 @@ use crate::subject::Pattern;
 use crate::subject::pattern_set::PatternSet;
 use crate::time::WallTime;
 use async_nats::Client;
+use async_nats::datetime::DateTime;
 use async_nats::jetstream::context::{Context, ContextBuilder, PublishAckFuture, PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::{Error as StreamError, ErrorCode};
@@ -62,7 +63,7 @@ struct Answered {
 
 /// Arrival of a message in the stream.
 pub(in crate::daemon::link) struct StoredArrival {
-    /// Place of the message.
+    /// Stream sequence of the message.
     sequence: u64,
     /// Time by the clock of the cluster.
     pub(in crate::daemon::link) at: WallTime,
@@ -72,9 +73,13 @@ impl StoredArrival {
     /// Returns the arrival of a message; `None` if the cluster does not state it.
     fn of(read: &async_nats::jetstream::Message) -> Option<StoredArrival> {
         let info = read.info().ok()?;
-        let nanos = u64::try_from(info.published.unix_timestamp_nanos()).ok()?;
-        Some(StoredArrival { sequence: info.stream_sequence, at: WallTime::from_nanos(nanos) })
+        Some(StoredArrival { sequence: info.stream_sequence, at: hub_time(info.published)? })
     }
+}
+
+/// Returns a time by the clock of the cluster; `None` if it is before 1970.
+fn hub_time(time: DateTime) -> Option<WallTime> {
+    u64::try_from(time.unix_timestamp_nanos()).ok().map(WallTime::from_nanos)
 }
 
 /// The stream of a link.
@@ -85,6 +90,8 @@ pub(in crate::daemon::link) struct DurableLink {
     facts: RefCell<Option<StreamFacts>>,
     /// The position that the cluster stores, and its revision, while this gateway reads the stream.
     stored: Cell<Option<StoredPosition>>,
+    /// Revision of the last position that this gateway has stored.
+    written: Cell<Option<u64>>,
     /// Subjects that the site reads.
     subjects: RefCell<ReadSubjects>,
     /// Messages that the reader skips, because it has read them before.
@@ -113,6 +120,7 @@ impl DurableLink {
             positions,
             facts: RefCell::new(None),
             stored: Cell::new(None),
+            written: Cell::new(None),
             subjects: RefCell::default(),
             catch_up: RefCell::default(),
             is_held_up: Cell::new(false),
@@ -322,6 +330,8 @@ impl LinkCarrier {
 
     /// Reads the stream behind the stored position. Returns once another gateway does that.
     async fn read_stream(&self, context: &Context) -> Result<(), String> {
+        // The stream is read after its position, so the position is not behind its end unless the stream has lost it.
+        let mut stored = self.durable.positions.read(context).await?;
         let Some(facts) = stream::open(context, &self.durable.settings).await.map_err(|fault| fault.to_string())?
         else {
             self.durable.facts.replace(None);
@@ -333,14 +343,20 @@ impl LinkCarrier {
             return Ok(());
         }
         self.note_wanted(wanted.clone(), &facts);
-        let mut stored = self.durable.positions.read(context).await?;
-        // A site is owed what comes from its first contact on.
-        let from = stored.position.unwrap_or(facts.last);
-        let position = self.gateway.borrow_mut().durable_mut().start_reading(from, facts.last);
-        let removed = facts.first.saturating_sub(1).saturating_sub(position);
+        let start = ReadingStart {
+            stored: stored.position,
+            is_own: stored.position.is_some() && self.durable.written.get() == Some(stored.revision),
+            first: facts.first,
+            last: facts.last,
+            is_new: stored.at.is_some_and(|at| at < facts.created),
+        };
+        let StartedReading { position, read_from, removed } =
+            self.gateway.borrow_mut().durable_mut().start_reading(start);
         if 0 < removed {
             tracing::warn!(removed, "the stream has removed messages that this site has not read");
-            self.gateway.borrow_mut().durable_mut().on_discarded(removed);
+        }
+        if start.is_new || stored.position.is_some_and(|stored| facts.last < stored) {
+            tracing::warn!(stored.position, facts.last, position, "the stream is another one, or has lost messages");
         }
         // The position at which a site begins is stored at once, others once the LAN has had the time to repair.
         if stored.position.is_none() {
@@ -355,11 +371,12 @@ impl LinkCarrier {
         let from = catch_up.as_ref().map_or(position, |catch_up| catch_up.from);
         if from < position {
             tracing::info!(from, position, "reads the subjects that the stream has kept since then");
-            self.gateway.borrow_mut().durable_mut().read_again(from);
+            self.gateway.borrow_mut().durable_mut().rewind(from);
         }
         self.durable.catch_up.replace(catch_up);
+        let read_from = read_from.min(from);
         let name = &self.durable.settings.name;
-        let mut reader = StreamReader::open(context, name, &facts.subjects, &wanted, from).await?;
+        let mut reader = StreamReader::open(context, name, &facts.subjects, &wanted, read_from).await?;
         self.report.set_stream_fault(StreamTask::Read, None);
         self.deliver(context, &mut reader, stored.position.unwrap_or(position)).await
     }
@@ -420,11 +437,12 @@ impl LinkCarrier {
         let was_read = |message: &Message| {
             self.durable.catch_up.borrow().as_ref().is_some_and(|catch_up| catch_up.skips(sequence, &message.subject))
         };
-        if message.as_ref().is_some_and(was_read) {
-            return;
-        }
+        let was_read = message.as_ref().is_some_and(was_read);
         let mut gateway = self.gateway.borrow_mut();
         let durable = gateway.durable_mut();
+        if was_read {
+            return durable.on_refused(sequence);
+        }
         match (message, &self.signing) {
             (Some(message), Some(signing)) => match signing.open_stored(&arrival, message) {
                 Some(message) => durable.on_stored(Clock::now().instant, sequence, Some(message)),
@@ -444,7 +462,8 @@ impl LinkCarrier {
         revision: u64,
     ) -> Result<StoredPosition, PositionError> {
         let revision = self.durable.positions.write(context, position, revision).await?;
-        Ok(StoredPosition { position: Some(position), revision })
+        self.durable.written.set(Some(revision));
+        Ok(StoredPosition { position: Some(position), revision, at: None })
     }
 }
 

@@ -3,7 +3,9 @@
 //! A stream of its own keeps the last position of each site. A gateway that writes one names the revision that it has
 //! read: if another gateway of the site has written since, the cluster refuses, and this one reads it anew.
 
+use super::hub_time;
 use crate::link::site_name::SiteName;
+use crate::time::WallTime;
 use async_nats::jetstream::context::{Context, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{Config, LastRawMessageErrorKind, StorageType};
@@ -14,10 +16,12 @@ const POSITION_PREFIX: &str = "_SEQCAST.LINK.POSITION";
 /// A stored position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StoredPosition {
-    /// Place in the stream; `None` if the site has none yet.
+    /// Stream sequence; `None` if the site has none yet.
     pub(super) position: Option<u64>,
     /// Revision of the stored value; 0 if there is none.
     pub(super) revision: u64,
+    /// Time at which it was stored, by the clock of the cluster, if this was read.
+    pub(super) at: Option<WallTime>,
 }
 
 /// Where the position of a site is stored.
@@ -51,7 +55,7 @@ impl PositionStore {
     pub(super) async fn read(&self, context: &Context) -> Result<StoredPosition, String> {
         let config = Config {
             name: self.stream.clone(),
-            description: Some("Places up to which sites have read the stream of seqcast".into()),
+            description: Some("Positions up to which sites have read the stream of seqcast".into()),
             subjects: vec![format!("{}.>", self.subject.rsplit_once('.').map_or("", |(prefix, _)| prefix))],
             max_messages_per_subject: 1,
             storage: StorageType::File,
@@ -65,12 +69,14 @@ impl PositionStore {
         };
         match stream.get_last_raw_message_by_subject(&self.subject).await {
             Ok(stored) => {
-                let text = String::from_utf8_lossy(&stored.payload).into_owned();
-                let position = text.parse().map_err(|_| format!("{} is no position: {text}", self.subject))?;
-                Ok(StoredPosition { position: Some(position), revision: stored.sequence })
+                let position = parse_position(&stored.payload);
+                if position.is_none() {
+                    tracing::warn!(self.subject, "the stored position cannot be read, and is written anew");
+                }
+                Ok(StoredPosition { position, revision: stored.sequence, at: hub_time(stored.time) })
             }
             Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => {
-                Ok(StoredPosition { position: None, revision: 0 })
+                Ok(StoredPosition { position: None, revision: 0, at: None })
             }
             Err(error) => Err(error.to_string()),
         }
@@ -89,5 +95,21 @@ impl PositionStore {
         };
         let answer = context.send_publish(self.subject.clone(), message).await.map_err(refused)?;
         answer.await.map(|stored| stored.sequence).map_err(refused)
+    }
+}
+
+/// Reads a stored position; `None` if it is none. Any client of the cluster may have written it.
+fn parse_position(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unreadable_position_counts_as_absent() {
+        let positions = [&b"120"[..], b"", b"12x", b"-1", b"99999999999999999999", &[0xff]].map(parse_position);
+        assert_eq!(positions, [Some(120), None, None, None, None, None]);
     }
 }

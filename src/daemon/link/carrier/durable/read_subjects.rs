@@ -1,8 +1,8 @@
 //! Subjects that a site reads from the stream of the cluster.
 //!
 //! A reader limits itself to the subjects that the stream has when it begins. If a site adds others later, the reader
-//! does not get their messages until the next look at the stream. It begins again then, at the last place of the look
-//! before: all messages of the new subjects are behind it.
+//! does not get their messages until the next look at the stream. It begins again then, at the end that the stream had at
+//! the look before: all messages of the new subjects are behind it.
 
 use crate::subject::pattern_set::PatternSet;
 use crate::subject::{Pattern, Subject};
@@ -18,12 +18,14 @@ pub(super) struct ReadSubjects {
     last_look: Option<Look>,
     /// Time at which subjects were new, and the look before.
     before: Option<Change>,
+    /// The last reading of new subjects. It continues if it was interrupted.
+    catch_up: Option<CatchUp>,
 }
 
 #[derive(Clone, Debug)]
 struct Look {
     wanted: PatternSet,
-    /// Last place of the stream.
+    /// Sequence of the last message of the stream.
     last: u64,
 }
 
@@ -34,9 +36,9 @@ struct Change {
 }
 
 /// Reads the messages of new subjects that the reader has passed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct CatchUp {
-    /// Place in the stream behind which their first messages are.
+    /// Stream sequence behind which messages of these are not read.
     pub(super) from: u64,
     /// Position of the reader. Up to it the messages of other subjects were read.
     to: u64,
@@ -44,7 +46,7 @@ pub(super) struct CatchUp {
 }
 
 impl ReadSubjects {
-    /// Notes the subjects that the site reads, and the last place of the stream.
+    /// Notes the subjects that the site reads, and the sequence of the stream's last message.
     pub(super) fn on_facts(&mut self, now: Instant, wanted: Vec<Pattern>, last: u64) {
         let wanted: PatternSet = wanted.into_iter().collect();
         let look = Look { wanted, last };
@@ -63,14 +65,23 @@ impl ReadSubjects {
     /// Returns how a reader at this position gets the messages of new subjects, if there are any. They are not new any
     /// more then.
     pub(super) fn catch_up(&mut self, now: Instant, position: u64) -> Option<CatchUp> {
-        let is_recent = self.has_new(now);
-        let Change { before, .. } = self.before.take().filter(|_| is_recent)?;
-        Some(CatchUp { from: before.last.min(position), to: position, read: before.wanted })
+        let change = self.before.take_if(|change| now.since(change.at) < NEW_TIME);
+        self.before = None;
+        self.catch_up = match self.catch_up.take().filter(|interrupted| position < interrupted.to) {
+            // It has not read the subjects that are new since then, either.
+            Some(interrupted) => Some(CatchUp { from: position, ..interrupted }),
+            None => change.map(|Change { before, .. }| CatchUp {
+                from: before.last.min(position),
+                to: position,
+                read: before.wanted,
+            }),
+        };
+        self.catch_up.clone()
     }
 }
 
 impl CatchUp {
-    /// Returns whether the message at this place was read before.
+    /// Returns whether the message with this stream sequence was read before.
     pub(super) fn skips(&self, sequence: u64, subject: &Subject) -> bool {
         sequence <= self.to && self.read.matches(subject)
     }
@@ -106,6 +117,22 @@ mod tests {
             [true, true, false, false]
         );
         assert!(!subjects.has_new(at(21)) && subjects.catch_up(at(21), 29).is_none(), "they are read by now");
+    }
+
+    #[test]
+    fn interrupted_reader_continues_with_new_subjects() {
+        let mut subjects = ReadSubjects::default();
+        subjects.on_facts(at(0), patterns(&["a.>"]), 900);
+        subjects.on_facts(at(10), patterns(&["a.>", "b.>"]), 1_000);
+        assert!(subjects.catch_up(at(10), 1_000).is_some_and(|catch_up| catch_up.from == 900));
+        let catch_up = subjects.catch_up(at(90), 905).unwrap();
+        let skips = |sequence, subject: &str| catch_up.skips(sequence, &subject.parse().unwrap());
+        assert_eq!(
+            [skips(906, "a.x"), skips(1_000, "a.x"), skips(1_001, "a.x"), skips(906, "b.x")],
+            [true, true, false, false]
+        );
+        assert_eq!(catch_up.from, 905);
+        assert!(subjects.catch_up(at(91), 1_000).is_none(), "they are read by now");
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! The stream of the cluster that keeps durable messages, and its settings.
 
+use super::hub_time;
 use crate::subject::Pattern;
 use crate::subject::pattern_set::PatternSet;
+use crate::time::WallTime;
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{Context, GetStreamError, GetStreamErrorKind, RequestError, RequestErrorKind};
 use async_nats::jetstream::stream::{Config, RetentionPolicy, State, StorageType};
@@ -24,7 +26,11 @@ pub(in crate::daemon::link) struct HubStreamSettings {
 #[derive(Clone, Debug)]
 pub(super) struct StreamFacts {
     pub(super) subjects: Vec<Pattern>,
+    /// Time at which it was made, by the clock of the cluster.
+    pub(super) created: WallTime,
+    /// Sequence of the first message that it has, or of its next one if it has none.
     pub(super) first: u64,
+    /// Sequence of the last message that it has had.
     pub(super) last: u64,
     /// Difference of its limits from the configured ones, if this site exports to it.
     pub(super) fault: Option<HubStreamFault>,
@@ -99,7 +105,13 @@ pub(super) async fn open(
     };
     let State { first_sequence, last_sequence, .. } = info.state;
     let fault = if exports_any { differences(settings, &info.config) } else { None };
-    Ok(Some(StreamFacts { subjects: patterns(&info.config), first: first_sequence, last: last_sequence, fault }))
+    Ok(Some(StreamFacts {
+        subjects: patterns(&info.config),
+        created: hub_time(info.created).unwrap_or(WallTime::EPOCH),
+        first: first_sequence,
+        last: last_sequence,
+        fault,
+    }))
 }
 
 /// Returns what differs between the limits of the stream and the configured ones, if something does.
@@ -233,7 +245,8 @@ mod tests {
             (&["orders.>"], &["orders.*.x", "orders.y.*"], &["orders.>"]),
             (&["orders.>"], &["orders.x", "orders.x"], &["orders.x"]),
         ] {
-            let facts = StreamFacts { subjects: patterns(subjects), first: 1, last: 1, fault: None };
+            let facts =
+                StreamFacts { subjects: patterns(subjects), created: WallTime::EPOCH, first: 1, last: 1, fault: None };
             let wanted = wanted_subjects(&facts, &patterns(imports).into_iter().collect());
             assert_eq!(wanted, patterns(expected), "{subjects:?} {imports:?}");
         }
