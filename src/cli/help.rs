@@ -145,8 +145,8 @@ Durable messages:
   usable        whether the stream of the cluster can be used; 'fault' is why not, or what differs from the configuration
   waiting       number of messages that this gateway keeps until the stream has stored them
   unstored      number of messages for which the spool had no room, or that the stream never takes
-  discarded     places of the stream that its limits removed before this site read them
-  position      place in the stream up to which everything is delivered, if this gateway reads it
+  discarded     messages that the limits of the stream removed before this site read them
+  position      stream sequence up to which everything is delivered, if this gateway reads it
 Columns, for each other site:
   imported      number of its messages delivered to this LAN by this gateway
   repeated      number of its messages that came more than once, and were delivered once

@@ -44,7 +44,7 @@ const REPORT_INTERVAL: Duration = Duration::from_millis(500);
 /// Pause before another attempt to publish while publishers wait for the network.
 const PUBLISH_PAUSE: Duration = Duration::from_millis(1);
 /// Maximum time for which a link that ends waits for the cluster and the LAN.
-const END_TIME: Duration = Duration::from_millis(750);
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(750);
 
 /// Subjects that a link carries.
 pub(super) struct CarrierSubjects {
@@ -154,7 +154,7 @@ impl LinkCarrier {
             }
         };
         let end = async { tokio::join!(self.send_waiting_to_lan(), to_hub) };
-        drop(tokio::time::timeout(END_TIME, end).await);
+        drop(tokio::time::timeout(DRAIN_TIMEOUT, end).await);
         self.report.set_counts(&self.gateway.borrow());
     }
 

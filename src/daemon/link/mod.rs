@@ -42,7 +42,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// Maximum time for which the end of a peer waits for that of its link.
-const END_TIME: Duration = Duration::from_secs(2);
+const LINK_END_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Reason why a peer cannot be a gateway.
 #[derive(Debug)]
@@ -177,7 +177,7 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         self.end = None;
-        match self.ended.recv_timeout(END_TIME) {
+        match self.ended.recv_timeout(LINK_END_TIMEOUT) {
             Err(RecvTimeoutError::Timeout) => tracing::warn!("the link does not end"),
             _ => drop(self.thread.take().map(JoinHandle::join)),
         }

@@ -12,7 +12,7 @@ mod spool;
 mod stored;
 mod stored_import;
 
-pub use self::spool::{SpoolSize, SpoolTicket, StoreOutcome};
+pub use self::spool::{SpoolSize, SpoolTicket, StoreOutcome, UNANSWERED_MAX};
 pub use self::stored::{DURABLE_HEADER, ID_HEADER, SIGNATURE_HEADER, STORED_HEADER};
 
 use self::spool::{RETAIN_TIME, Spool};

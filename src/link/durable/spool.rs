@@ -16,8 +16,9 @@ use std::time::Duration;
 pub(super) const RETAIN_TIME: Duration = Duration::from_secs(3);
 /// Pause after a message that was not stored.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
-/// Maximum number of messages that are sent and not answered, and their bytes.
-const UNANSWERED_MAX: usize = 4096;
+/// Maximum number of messages that are sent and not answered.
+pub const UNANSWERED_MAX: usize = 4096;
+/// Maximum bytes of these messages.
 const UNANSWERED_BYTES_MAX: usize = 8 << 20;
 /// Bytes that a message counts beside its payload and its header fields.
 const MESSAGE_BYTES: usize = 256;
@@ -67,7 +68,7 @@ struct ShareSpool {
     /// Index of the next message to be sent.
     next: u64,
     /// Index below which messages are this gateway's to send, although another one carries the share.
-    own_to: u64,
+    own_end: u64,
     is_carried: bool,
     /// Time before which nothing is sent.
     retry_at: Instant,
@@ -79,12 +80,12 @@ impl ShareSpool {
     }
 
     fn has_own(&self) -> bool {
-        !self.messages.is_empty() && self.first < self.own_to
+        !self.messages.is_empty() && self.first < self.own_end
     }
 
     /// Returns the index of the next message to be sent, if there is one.
     fn next_index(&mut self, now: Instant) -> Option<u64> {
-        let end = if self.is_carried { self.end() } else { self.own_to.min(self.end()) };
+        let end = if self.is_carried { self.end() } else { self.own_end.min(self.end()) };
         if now < self.retry_at {
             return None;
         }
@@ -142,7 +143,7 @@ impl Spool {
     pub(super) fn set_carried(&mut self, share: u8, is_carried: bool) {
         let share = &mut self.shares[usize::from(share)];
         if share.is_carried && !is_carried {
-            share.own_to = share.end();
+            share.own_end = share.end();
         }
         share.is_carried = is_carried;
     }
@@ -187,13 +188,14 @@ impl Spool {
         }
     }
 
-    /// Handles the announcement of the gateway that carries a share. It knows no message from before `heard_from`, so
-    /// those are this gateway's to send; and it has seen all others from before `stored_to` stored.
+    /// Handles the announcement of the gateway that carries a share. `heard_from`: time from which the carrier received
+    /// messages; this gateway sends those from before. `stored_to`: all messages that the carrier received before this
+    /// time are stored.
     pub(super) fn on_carrier(&mut self, share: u8, heard_from: Instant, stored_to: Instant) {
         let share = &mut self.shares[usize::from(share)];
         let unknown = share.messages.partition_point(|message| message.at < heard_from) as u64;
-        share.own_to = share.own_to.max(share.first + unknown);
-        while share.own_to <= share.first && share.messages.front().is_some_and(|first| first.at < stored_to) {
+        share.own_end = share.own_end.max(share.first + unknown);
+        while share.own_end <= share.first && share.messages.front().is_some_and(|first| first.at < stored_to) {
             self.bytes -= share.pop();
         }
     }

@@ -30,7 +30,7 @@ use std::time::Duration;
 
 /// Time for which messages wait for an earlier one of their stream: longer than an exporter needs to take over and to
 /// send again.
-const HOLD_TIME: Duration = Duration::from_secs(15);
+const GAP_TIMEOUT: Duration = Duration::from_secs(15);
 /// Maximum bytes of these messages. Further ones wait in the stream.
 const HELD_BYTES_MAX: usize = 64 << 20;
 /// Maximum bytes that wait for the LAN. Further ones wait in the stream.
@@ -385,7 +385,7 @@ impl StoredImport {
 
     /// Reports messages that did not arrive within the hold time, and releases those behind them.
     pub(super) fn on_tick(&mut self, now: Instant) {
-        while let Some((_, key)) = self.held_since.first_key_value().filter(|((at, _), _)| *at + HOLD_TIME <= now) {
+        while let Some((_, key)) = self.held_since.first_key_value().filter(|((at, _), _)| *at + GAP_TIMEOUT <= now) {
             let key = key.clone();
             // Another gateway may have delivered some of them.
             self.release(now, &key);
@@ -400,7 +400,7 @@ impl StoredImport {
 
     /// Returns the time of the next [`StoredImport::on_tick`] or [`StoredImport::poll`].
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let held = self.held_since.first_key_value().map(|((at, _), _)| *at + HOLD_TIME);
+        let held = self.held_since.first_key_value().map(|((at, _), _)| *at + GAP_TIMEOUT);
         let ready = (!self.ready.is_empty()).then_some(self.next_delivery_at);
         held.into_iter().chain(ready).min()
     }

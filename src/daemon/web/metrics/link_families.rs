@@ -218,13 +218,13 @@ pub(super) const LINK_FAMILIES: &[MetricFamily] = &[
     family(
         "link_durable_discarded",
         Counter,
-        "Places of the stream that its limits removed before this site read them.",
+        "Messages that the limits of the stream removed before this site read them.",
         Field("/status/link/durable/discarded", 1),
     ),
     family(
         "link_durable_position",
         Gauge,
-        "Place in the stream up to which everything is delivered, while this gateway reads it.",
+        "Stream sequence up to which everything is delivered, while this gateway reads it.",
         Field("/status/link/durable/position", 1),
     ),
 ];

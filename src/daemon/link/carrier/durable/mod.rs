@@ -12,13 +12,13 @@ pub(in crate::daemon::link) use self::stream::HubStreamSettings;
 
 use self::position::{PositionError, PositionStore, StoredPosition};
 use self::read_subjects::{CatchUp, ReadSubjects};
-use self::stream::{HubStreamFault, StreamFacts};
+use self::stream::{HubStreamFault, StreamInfo};
 use self::stream_reader::StreamReader;
 use super::LinkCarrier;
 use crate::clock::Clock;
 use crate::daemon::link::hub::{header_map, hub_subject, received_message};
 use crate::daemon::link::report::StreamTask;
-use crate::link::durable::{ReadingStart, SpoolTicket, StartedReading, StoreOutcome};
+use crate::link::durable::{ReadingStart, SpoolTicket, StartedReading, StoreOutcome, UNANSWERED_MAX};
 use crate::link::site_name::SiteName;
 use crate::message::Message;
 use crate::security::batch_signature::BATCH_MESSAGES_MAX;
@@ -43,15 +43,16 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 /// Time for which an answer of the cluster is awaited.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
 /// Interval at which the settings of the stream are read again.
-const LOOK_INTERVAL: Duration = Duration::from_secs(10);
+const STREAM_INFO_INTERVAL: Duration = Duration::from_secs(10);
 /// The same while the stream cannot be used.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// Interval at which the position is stored.
 const POSITION_INTERVAL: Duration = Duration::from_millis(250);
-/// Maximum number of messages that wait for their answers. The spool sends fewer.
-const ANSWERS_MAX: usize = 8192;
+/// Maximum number of messages that wait for their answers.
+const PENDING_ANSWERS_MAX: usize = 8192;
+const _: () = assert!(UNANSWERED_MAX < PENDING_ANSWERS_MAX, "the client does not delay what the spool sends");
 /// Maximum time for which a link that ends waits until its position is stored.
-const END_TIME: Duration = Duration::from_millis(500);
+const LAST_WRITE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// An answer of the stream to a message.
 type AwaitedAnswer = BoxFuture<'static, Answered>;
@@ -87,7 +88,7 @@ pub(in crate::daemon::link) struct DurableLink {
     settings: HubStreamSettings,
     imports: PatternSet,
     positions: PositionStore,
-    facts: RefCell<Option<StreamFacts>>,
+    info: RefCell<Option<StreamInfo>>,
     /// The position that the cluster stores, and its revision, while this gateway reads the stream.
     stored: Cell<Option<StoredPosition>>,
     /// Revision of the last position that this gateway has stored.
@@ -97,7 +98,7 @@ pub(in crate::daemon::link) struct DurableLink {
     /// Messages that the reader skips, because it has read them before.
     catch_up: RefCell<Option<CatchUp>>,
     /// Whether the stream has failed to store the last message.
-    is_held_up: Cell<bool>,
+    is_stalled: Cell<bool>,
     /// Wakes the task that looks after the stream.
     for_stream: Notify,
     /// Wakes the task that sends.
@@ -118,12 +119,12 @@ impl DurableLink {
             settings,
             imports,
             positions,
-            facts: RefCell::new(None),
+            info: RefCell::new(None),
             stored: Cell::new(None),
             written: Cell::new(None),
             subjects: RefCell::default(),
             catch_up: RefCell::default(),
-            is_held_up: Cell::new(false),
+            is_stalled: Cell::new(false),
             for_stream: Notify::new(),
             for_store: Notify::new(),
             for_read: Notify::new(),
@@ -132,14 +133,14 @@ impl DurableLink {
 
     /// Returns the requests of the link to the stream.
     pub(super) fn context(client: &Client) -> Context {
-        ContextBuilder::new().timeout(ANSWER_TIMEOUT).max_ack_inflight(ANSWERS_MAX).build(client.clone())
+        ContextBuilder::new().timeout(ANSWER_TIMEOUT).max_ack_inflight(PENDING_ANSWERS_MAX).build(client.clone())
     }
 }
 
 impl LinkCarrier {
     /// Carries durable messages until the link ends.
     pub(super) async fn carry_durable(&self, context: &Context) {
-        tokio::join!(self.look_after_stream(context), self.store(context), self.read(context));
+        tokio::join!(self.watch_stream(context), self.store(context), self.read(context));
     }
 
     /// Stores the position of a gateway that leaves.
@@ -147,49 +148,49 @@ impl LinkCarrier {
         let position = self.gateway.borrow().durable().position();
         if let Some((position, stored)) = position.zip(self.durable.stored.get()) {
             let write = self.durable.positions.write(context, position, stored.revision);
-            drop(timeout(END_TIME, write).await);
+            drop(timeout(LAST_WRITE_TIMEOUT, write).await);
         }
     }
 
     /// Opens the stream, and looks at its settings now and then.
-    async fn look_after_stream(&self, context: &Context) {
-        let DurableLink { settings, for_stream, facts, .. } = &self.durable;
+    async fn watch_stream(&self, context: &Context) {
+        let DurableLink { settings, for_stream, info, .. } = &self.durable;
         loop {
             if !self.is_connected.get() {
                 for_stream.notified().await;
                 continue;
             }
-            let fault;
+            let (fault, pause);
             match stream::open(context, settings).await {
                 Ok(found) => {
-                    let subjects = found.iter().flat_map(|facts| facts.subjects.iter().cloned()).collect();
+                    let subjects = found.iter().flat_map(|info| info.subjects.iter().cloned()).collect();
                     self.gateway.borrow_mut().durable_mut().set_stream_subjects(subjects);
-                    fault = found.as_ref().and_then(|facts| facts.fault.clone());
-                    if let Some(facts) = &found {
-                        self.note_wanted(stream::wanted_subjects(facts, &self.durable.imports), facts);
+                    fault = found.as_ref().and_then(|info| info.fault.clone());
+                    if let Some(info) = &found {
+                        self.update_wanted_subjects(stream::wanted_subjects(info, &self.durable.imports), info);
                     }
-                    facts.replace(found);
+                    pause = if found.is_some() { STREAM_INFO_INTERVAL } else { RETRY_INTERVAL };
+                    info.replace(found);
                 }
                 Err(found) => {
                     // A cluster that does not answer has the stream all the same.
                     if !matches!(found, HubStreamFault::Refused(_)) {
-                        facts.replace(None);
+                        info.replace(None);
                     }
-                    fault = Some(found);
+                    (fault, pause) = (Some(found), RETRY_INTERVAL);
                 }
             }
-            self.report.set_stream_open(facts.borrow().is_some());
+            self.report.set_stream_open(info.borrow().is_some());
             self.report.set_stream_fault(StreamTask::Open, fault.as_ref().map(HubStreamFault::to_string));
             self.durable.for_store.notify_one();
             self.durable.for_read.notify_one();
-            let pause = if facts.borrow().is_some() { LOOK_INTERVAL } else { RETRY_INTERVAL };
             drop(timeout(pause, for_stream.notified()).await);
         }
     }
 
     /// Notes which subjects of the stream the site reads.
-    fn note_wanted(&self, wanted: Vec<Pattern>, facts: &StreamFacts) {
-        self.durable.subjects.borrow_mut().on_facts(Clock::now().instant, wanted, facts.last);
+    fn update_wanted_subjects(&self, wanted: Vec<Pattern>, info: &StreamInfo) {
+        self.durable.subjects.borrow_mut().on_stream_info(Clock::now().instant, wanted, info.last);
     }
 
     /// Tells the durable part of a change of the connection.
@@ -202,7 +203,7 @@ impl LinkCarrier {
     async fn store(&self, context: &Context) {
         let mut answers: FuturesUnordered<AwaitedAnswer> = FuturesUnordered::new();
         loop {
-            if !self.durable.is_held_up.get() {
+            if !self.durable.is_stalled.get() {
                 while self.send_to_stream(context, &answers).await {}
             } else if answers.is_empty() {
                 sleep(RETRY_INTERVAL).await;
@@ -210,7 +211,7 @@ impl LinkCarrier {
                     && self.gateway.borrow().durable().spool_size().messages == 0
                 {
                     // Another gateway has stored them.
-                    self.end_hold_up();
+                    self.end_stall();
                 }
             }
             if answers.is_empty() {
@@ -249,13 +250,13 @@ impl LinkCarrier {
 
     /// Returns the next messages for the stream: one, or in a realm those that one signature covers.
     fn next_to_store(&self) -> Vec<(SpoolTicket, Message)> {
-        if !self.is_connected.get() || self.durable.facts.borrow().is_none() {
+        if !self.is_connected.get() || self.durable.info.borrow().is_none() {
             return Vec::new();
         }
         let (now, mut gateway) = (Clock::now().instant, self.gateway.borrow_mut());
         let mut next = || gateway.durable_mut().poll_store(now);
         let Some(signing) = &self.signing else { return next().into_iter().collect() };
-        let count_max = if self.durable.is_held_up.get() { 1 } else { BATCH_MESSAGES_MAX };
+        let count_max = if self.durable.is_stalled.get() { 1 } else { BATCH_MESSAGES_MAX };
         let (tickets, messages): (Vec<_>, Vec<_>) = std::iter::from_fn(next).take(count_max).unzip();
         tickets.into_iter().zip(signing.sign(messages)).collect()
     }
@@ -264,7 +265,7 @@ impl LinkCarrier {
         let Answered { ticket, outcome } = answered;
         let outcome = match outcome {
             Ok(()) => {
-                self.end_hold_up();
+                self.end_stall();
                 StoreOutcome::Stored
             }
             Err(error) if is_too_large(&error) => {
@@ -272,7 +273,7 @@ impl LinkCarrier {
                 StoreOutcome::Refused
             }
             Err(error) => {
-                self.on_held_up(&error);
+                self.on_stall(&error);
                 StoreOutcome::Failed
             }
         };
@@ -280,19 +281,19 @@ impl LinkCarrier {
         self.wake_timer();
     }
 
-    fn end_hold_up(&self) {
-        if self.durable.is_held_up.replace(false) {
+    fn end_stall(&self) {
+        if self.durable.is_stalled.replace(false) {
             self.report.set_stream_fault(StreamTask::Store, None);
         }
     }
 
     /// Notes that the stream has not stored a message.
-    fn on_held_up(&self, error: &PublishError) {
+    fn on_stall(&self, error: &PublishError) {
         tracing::debug!(%error, "the stream has not stored a message");
         if self.is_connected.get() {
             self.report
                 .set_stream_fault(StreamTask::Store, Some(format!("the stream stores nothing: {}", reason(error))));
-            if !self.durable.is_held_up.replace(true) {
+            if !self.durable.is_stalled.replace(true) {
                 self.durable.for_stream.notify_one();
             }
         }
@@ -323,7 +324,7 @@ impl LinkCarrier {
 
     fn may_read(&self) -> bool {
         self.is_connected.get()
-            && self.durable.facts.borrow().is_some()
+            && self.durable.info.borrow().is_some()
             && !self.durable.imports.patterns().is_empty()
             && self.gateway.borrow().durable().reads(Clock::now().instant)
     }
@@ -332,31 +333,30 @@ impl LinkCarrier {
     async fn read_stream(&self, context: &Context) -> Result<(), String> {
         // The stream is read after its position, so the position is not behind its end unless the stream has lost it.
         let mut stored = self.durable.positions.read(context).await?;
-        let Some(facts) = stream::open(context, &self.durable.settings).await.map_err(|fault| fault.to_string())?
-        else {
-            self.durable.facts.replace(None);
+        let Some(info) = stream::open(context, &self.durable.settings).await.map_err(|fault| fault.to_string())? else {
+            self.durable.info.replace(None);
             return Ok(());
         };
-        let wanted = stream::wanted_subjects(&facts, &self.durable.imports);
+        let wanted = stream::wanted_subjects(&info, &self.durable.imports);
         if wanted.is_empty() {
-            sleep(LOOK_INTERVAL).await;
+            sleep(STREAM_INFO_INTERVAL).await;
             return Ok(());
         }
-        self.note_wanted(wanted.clone(), &facts);
+        self.update_wanted_subjects(wanted.clone(), &info);
         let start = ReadingStart {
             stored: stored.position,
             is_own: stored.position.is_some() && self.durable.written.get() == Some(stored.revision),
-            first: facts.first,
-            last: facts.last,
-            is_new: stored.at.is_some_and(|at| at < facts.created),
+            first: info.first,
+            last: info.last,
+            is_new: stored.at.is_some_and(|at| at < info.created),
         };
         let StartedReading { position, read_from, removed } =
             self.gateway.borrow_mut().durable_mut().start_reading(start);
         if 0 < removed {
             tracing::warn!(removed, "the stream has removed messages that this site has not read");
         }
-        if start.is_new || stored.position.is_some_and(|stored| facts.last < stored) {
-            tracing::warn!(stored.position, facts.last, position, "the stream is another one, or has lost messages");
+        if start.is_new || stored.position.is_some_and(|stored| info.last < stored) {
+            tracing::warn!(stored.position, info.last, position, "the stream is another one, or has lost messages");
         }
         // The position at which a site begins is stored at once, others once the LAN has had the time to repair.
         if stored.position.is_none() {
@@ -376,7 +376,7 @@ impl LinkCarrier {
         self.durable.catch_up.replace(catch_up);
         let read_from = read_from.min(from);
         let name = &self.durable.settings.name;
-        let mut reader = StreamReader::open(context, name, &facts.subjects, &wanted, read_from).await?;
+        let mut reader = StreamReader::open(context, name, &info.subjects, &wanted, read_from).await?;
         self.report.set_stream_fault(StreamTask::Read, None);
         self.deliver(context, &mut reader, stored.position.unwrap_or(position)).await
     }

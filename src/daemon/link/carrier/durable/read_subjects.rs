@@ -15,7 +15,7 @@ const NEW_TIME: Duration = Duration::from_secs(60);
 /// The subjects at the last look, and those that were new.
 #[derive(Debug, Default)]
 pub(super) struct ReadSubjects {
-    last_look: Option<Look>,
+    last_subjects: Option<StreamSubjects>,
     /// Time at which subjects were new, and the look before.
     before: Option<Change>,
     /// The last reading of new subjects. It continues if it was interrupted.
@@ -23,7 +23,7 @@ pub(super) struct ReadSubjects {
 }
 
 #[derive(Clone, Debug)]
-struct Look {
+struct StreamSubjects {
     wanted: PatternSet,
     /// Sequence of the last message of the stream.
     last: u64,
@@ -32,7 +32,7 @@ struct Look {
 #[derive(Debug)]
 struct Change {
     at: Instant,
-    before: Look,
+    before: StreamSubjects,
 }
 
 /// Reads the messages of new subjects that the reader has passed.
@@ -47,12 +47,12 @@ pub(super) struct CatchUp {
 
 impl ReadSubjects {
     /// Notes the subjects that the site reads, and the sequence of the stream's last message.
-    pub(super) fn on_facts(&mut self, now: Instant, wanted: Vec<Pattern>, last: u64) {
+    pub(super) fn on_stream_info(&mut self, now: Instant, wanted: Vec<Pattern>, last: u64) {
         let wanted: PatternSet = wanted.into_iter().collect();
-        let look = Look { wanted, last };
-        let Some(before) = self.last_look.replace(look.clone()) else { return };
+        let subjects = StreamSubjects { wanted, last };
+        let Some(before) = self.last_subjects.replace(subjects.clone()) else { return };
         let is_new = |pattern: &Pattern| !before.wanted.contains(pattern);
-        if look.wanted.patterns().iter().any(is_new) && !self.has_new(now) {
+        if subjects.wanted.patterns().iter().any(is_new) && !self.has_new(now) {
             self.before = Some(Change { at: now, before });
         }
     }
@@ -102,12 +102,12 @@ mod tests {
     #[test]
     fn new_subjects_are_read_from_the_look_before() {
         let mut subjects = ReadSubjects::default();
-        subjects.on_facts(at(0), patterns(&["a.>"]), 10);
-        subjects.on_facts(at(10), patterns(&["a.>"]), 20);
+        subjects.on_stream_info(at(0), patterns(&["a.>"]), 10);
+        subjects.on_stream_info(at(10), patterns(&["a.>"]), 20);
         assert!(!subjects.has_new(at(10)), "the first subjects are not new");
-        subjects.on_facts(at(20), patterns(&["a.>", "b.>"]), 30);
+        subjects.on_stream_info(at(20), patterns(&["a.>", "b.>"]), 30);
         // The look with which a reader begins finds nothing more.
-        subjects.on_facts(at(21), patterns(&["a.>", "b.>"]), 31);
+        subjects.on_stream_info(at(21), patterns(&["a.>", "b.>"]), 31);
         assert!(subjects.has_new(at(21)));
         let catch_up = subjects.catch_up(at(21), 29).unwrap();
         assert_eq!(catch_up.from, 20);
@@ -122,8 +122,8 @@ mod tests {
     #[test]
     fn interrupted_reader_continues_with_new_subjects() {
         let mut subjects = ReadSubjects::default();
-        subjects.on_facts(at(0), patterns(&["a.>"]), 900);
-        subjects.on_facts(at(10), patterns(&["a.>", "b.>"]), 1_000);
+        subjects.on_stream_info(at(0), patterns(&["a.>"]), 900);
+        subjects.on_stream_info(at(10), patterns(&["a.>", "b.>"]), 1_000);
         assert!(subjects.catch_up(at(10), 1_000).is_some_and(|catch_up| catch_up.from == 900));
         let catch_up = subjects.catch_up(at(90), 905).unwrap();
         let skips = |sequence, subject: &str| catch_up.skips(sequence, &subject.parse().unwrap());
@@ -138,11 +138,11 @@ mod tests {
     #[test]
     fn new_subjects_are_soon_left_to_the_reader() {
         let mut subjects = ReadSubjects::default();
-        subjects.on_facts(at(0), patterns(&["a.>"]), 10);
-        subjects.on_facts(at(10), patterns(&["a.>", "b.>"]), 20);
+        subjects.on_stream_info(at(0), patterns(&["a.>"]), 10);
+        subjects.on_stream_info(at(10), patterns(&["a.>", "b.>"]), 20);
         assert!(subjects.has_new(at(69)) && !subjects.has_new(at(70)));
         assert!(subjects.catch_up(at(70), 100).is_none());
-        subjects.on_facts(at(80), patterns(&["a.>", "b.>", "c.>"]), 120);
+        subjects.on_stream_info(at(80), patterns(&["a.>", "b.>", "c.>"]), 120);
         let catch_up = subjects.catch_up(at(80), 15).unwrap();
         assert_eq!((catch_up.from, catch_up.to), (15, 15), "the position is before the look");
     }

@@ -24,7 +24,7 @@ pub(in crate::daemon::link) struct HubStreamSettings {
 
 /// The stream, as the cluster has described it.
 #[derive(Clone, Debug)]
-pub(super) struct StreamFacts {
+pub(super) struct StreamInfo {
     pub(super) subjects: Vec<Pattern>,
     /// Time at which it was made, by the clock of the cluster.
     pub(super) created: WallTime,
@@ -71,7 +71,7 @@ impl fmt::Display for HubStreamFault {
 pub(super) async fn open(
     context: &Context,
     settings: &HubStreamSettings,
-) -> Result<Option<StreamFacts>, HubStreamFault> {
+) -> Result<Option<StreamInfo>, HubStreamFault> {
     let exports: Vec<String> = settings.exports.patterns().iter().map(Pattern::to_string).collect();
     let exports_any = !exports.is_empty();
     let found = match context.get_stream(&settings.name).await {
@@ -105,7 +105,7 @@ pub(super) async fn open(
     };
     let State { first_sequence, last_sequence, .. } = info.state;
     let fault = if exports_any { differences(settings, &info.config) } else { None };
-    Ok(Some(StreamFacts {
+    Ok(Some(StreamInfo {
         subjects: patterns(&info.config),
         created: hub_time(info.created).unwrap_or(WallTime::EPOCH),
         first: first_sequence,
@@ -196,9 +196,9 @@ fn patterns(config: &Config) -> Vec<Pattern> {
 
 /// Returns the subjects to which a reader limits itself: those of the stream that the site imports. No two of them match
 /// the same subject, since servers refuse such readers.
-pub(super) fn wanted_subjects(facts: &StreamFacts, imports: &PatternSet) -> Vec<Pattern> {
+pub(super) fn wanted_subjects(info: &StreamInfo, imports: &PatternSet) -> Vec<Pattern> {
     let mut wanted: Vec<Pattern> =
-        facts.subjects.iter().flat_map(|subject| wanted_of_subject(subject, imports)).collect();
+        info.subjects.iter().flat_map(|subject| wanted_of_subject(subject, imports)).collect();
     wanted.sort();
     wanted.dedup();
     wanted
@@ -245,9 +245,9 @@ mod tests {
             (&["orders.>"], &["orders.*.x", "orders.y.*"], &["orders.>"]),
             (&["orders.>"], &["orders.x", "orders.x"], &["orders.x"]),
         ] {
-            let facts =
-                StreamFacts { subjects: patterns(subjects), created: WallTime::EPOCH, first: 1, last: 1, fault: None };
-            let wanted = wanted_subjects(&facts, &patterns(imports).into_iter().collect());
+            let info =
+                StreamInfo { subjects: patterns(subjects), created: WallTime::EPOCH, first: 1, last: 1, fault: None };
+            let wanted = wanted_subjects(&info, &patterns(imports).into_iter().collect());
             assert_eq!(wanted, patterns(expected), "{subjects:?} {imports:?}");
         }
     }
