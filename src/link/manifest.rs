@@ -101,14 +101,17 @@ struct BatchText {
     shares: Vec<ManifestText>,
 }
 
-/// The JSON of a manifest. That of a round without others names neither its index nor their number.
+/// The JSON of a manifest. That of a round without others names neither its index nor their number, and numbers that
+/// equal the one before are left out.
 #[derive(Serialize, Deserialize)]
 struct ManifestText {
     share: u8,
     carries: bool,
     after: u64,
-    named_to: u64,
-    received: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    named_to: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    received: Option<u64>,
     #[serde(default, skip_serializing_if = "is_first")]
     part: u32,
     #[serde(default = "one", skip_serializing_if = "is_one")]
@@ -224,8 +227,8 @@ impl ManifestText {
             share: manifest.share,
             carries: manifest.carries,
             after: manifest.after,
-            named_to: manifest.named_to,
-            received: manifest.received,
+            named_to: Some(manifest.named_to).filter(|named_to| *named_to != manifest.after),
+            received: Some(manifest.received).filter(|received| *received != manifest.named_to),
             part: manifest.part,
             parts: manifest.parts,
             streams: manifest.entries.iter().map(EntryText::new).collect(),
@@ -233,12 +236,14 @@ impl ManifestText {
     }
 
     fn parse(self, site: &SiteName, gateway: Epoch) -> Result<LinkManifest, InvalidManifest> {
-        if self.parts <= self.part || self.named_to < self.after || self.received < self.named_to {
+        let named_to = self.named_to.unwrap_or(self.after);
+        let received = self.received.unwrap_or(named_to);
+        if self.parts <= self.part || named_to < self.after || received < named_to {
             return Err(InvalidManifest::Round);
         }
         let entry = |entry: EntryText| {
             let entry = entry.parse(gateway)?;
-            let is_named = self.after < entry.last_number && entry.last_number <= self.received;
+            let is_named = self.after < entry.last_number && entry.last_number <= received;
             Some(entry).filter(|_| is_named).ok_or(InvalidManifest::Stream)
         };
         Ok(LinkManifest {
@@ -247,8 +252,8 @@ impl ManifestText {
             share: Some(self.share).filter(|share| *share < SHARES).ok_or(InvalidManifest::Malformed("share"))?,
             carries: self.carries,
             after: self.after,
-            named_to: self.named_to,
-            received: self.received,
+            named_to,
+            received,
             part: self.part,
             parts: self.parts,
             entries: self.streams.into_iter().map(entry).collect::<Result<_, _>>()?,

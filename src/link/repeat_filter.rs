@@ -99,11 +99,12 @@ struct StreamOrigin {
 
 impl StreamOrigin {
     /// Reads the three words of an envelope that matter here; `None` if the publisher has not numbered the message.
-    fn from_value(value: &str) -> Option<StreamOrigin> {
-        let mut words = value.split(' ');
-        let [site, publisher, seq] =
-            [0, PUBLISHER_WORD - 1, SEQ_WORD - PUBLISHER_WORD - 1].map(|skipped| words.nth(skipped));
-        Some(StreamOrigin { site: site?.parse().ok()?, publisher: parse_epoch(publisher?)?, seq: parse_seq(seq?)? })
+    fn from_value(value: &[u8]) -> Option<StreamOrigin> {
+        let mut words = value.trim_ascii_start().split(|byte| *byte == b' ').map(|word| std::str::from_utf8(word).ok());
+        let site = words.next()??.parse().ok()?;
+        let publisher = parse_epoch(words.nth(PUBLISHER_WORD - 1)??)?;
+        let seq = parse_seq(words.nth(SEQ_WORD - PUBLISHER_WORD - 1)??)?;
+        Some(StreamOrigin { site, publisher, seq })
     }
 }
 
@@ -129,13 +130,21 @@ pub(crate) fn is_imported(block: &[u8]) -> bool {
     origin_value(block).is_some()
 }
 
-/// Returns the value of the first field of the origin in a block of header fields.
-fn origin_value(block: &[u8]) -> Option<&str> {
-    block.split(|byte| *byte == b'\n').find_map(|line| {
-        let (key, value) = line.split_at_checked(ORIGIN_HEADER.len())?;
-        let value = value.strip_prefix(b":").filter(|_| key.eq_ignore_ascii_case(ORIGIN_HEADER.as_bytes()))?;
-        std::str::from_utf8(value.trim_ascii()).ok()
-    })
+/// Returns what follows the key of the first field of the origin in a block of header fields: the value, and further
+/// lines.
+fn origin_value(block: &[u8]) -> Option<&[u8]> {
+    let mut lines = block;
+    loop {
+        // A gateway writes it into the first line.
+        if let Some((key, value)) = lines.split_at_checked(ORIGIN_HEADER.len())
+            && let Some(value) = value.strip_prefix(b":")
+            && key.eq_ignore_ascii_case(ORIGIN_HEADER.as_bytes())
+        {
+            return Some(value);
+        }
+        let end = lines.iter().position(|byte| *byte == b'\n')?;
+        lines = &lines[end + 1..];
+    }
 }
 
 #[cfg(test)]

@@ -165,11 +165,11 @@ fn batch_of(manifests: &[LinkManifest]) -> ManifestBatch {
 fn manifests_are_read_as_written() {
     let text = concat!(
         r#"{"site":"plant1","gateway":"6b1f90a2c3d4e5f6","shares":["#,
-        r#"{"share":3,"carries":true,"after":1199,"named_to":1207,"received":1207,"streams":["#,
+        r#"{"share":3,"carries":true,"after":1199,"named_to":1207,"streams":["#,
         r#"{"publisher":"b41c09e2aa70d355","name":"A.test","subject":"plant.press.1","first":1102,"last":1207,"ordinal":18,"#,
         r#""seq":"5c19adc000000007","offset":4711,"frame":"b8335b8"}]},"#,
-        r#"{"share":4,"carries":false,"after":12,"named_to":12,"received":15},"#,
-        r#"{"share":3,"carries":true,"after":0,"named_to":0,"received":0,"part":1,"parts":3}]}"#,
+        r#"{"share":4,"carries":false,"after":12,"received":15},"#,
+        r#"{"share":3,"carries":true,"after":0,"part":1,"parts":3}]}"#,
     );
     let part =
         LinkManifest { after: 0, named_to: 0, received: 0, part: 1, parts: 3, entries: Vec::new(), ..manifest() };
