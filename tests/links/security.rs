@@ -1,6 +1,6 @@
 //! Links of a realm: signatures, certificates, and clients of the cluster that forge or replay messages.
 
-use super::requests::Responder;
+use super::requests::{Responder, ask_until_answered};
 use super::{Gateway, all_messages, origin, payload, subscribe};
 use crate::listeners::client::{ListenerClient, Nats};
 use crate::support::bus::message;
@@ -198,6 +198,26 @@ fn messages_and_requests_cross_in_a_realm() {
         let is_signed = (0..20).any(|_| client.line().starts_with("Seqcast-Signature: "));
         assert!(is_signed, "clients of the cluster can verify");
     }
+}
+
+#[test]
+fn imported_wildcard_leaves_system_messages_alone() {
+    let (hub, realm) = (NatsServer::start(&[]), Realm::new("pki"));
+    realm.join("P.test", &PLANT);
+    let plant = realm.gateway("P.test", &hub, &["site=plant1", "link-live=plant.>", "link-import=hq.>"]);
+    let hq = realm.gateway("H.test", &hub, &["site=hq", "link-live=hq.>", "link-import=>"]);
+    wait_until_ready(&[&plant, &hq]);
+    let [publisher, subscriber] = [plant.attach(), hq.attach()];
+    let subscription = subscribe(&subscriber, "plant.>");
+    for number in 0..20 {
+        publisher.publish(message("plant.x", &number.to_string())).expect("published");
+        let_time_pass(Duration::from_millis(50), "manifests come between the messages");
+    }
+    assert_eq!(super::numbers(&all_messages(&subscription)), (0..20).collect::<Vec<u64>>());
+    let _responder = Responder::plain(&hq, "plant.service", "hq");
+    assert_eq!(ask_until_answered(&publisher, "plant.service"), "hq");
+    assert_eq!(["repeated", "denied", "unsigned"].map(|count| security(&hq, count)), [0; 3]);
+    assert_eq!(hq.site("plant1")["lost_min"], 0);
 }
 
 #[test]

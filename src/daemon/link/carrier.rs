@@ -267,6 +267,8 @@ impl LinkCarrier {
     fn on_hub_message(&self, index: usize, received: async_nats::Message) {
         let reply = received_reply(&received);
         match received_message(received).map(|message| Message { reply, ..message }) {
+            // Each is a message of the system too, which another subscription gets: verified twice it would count as repeated.
+            Some(message) if message.subject.as_bytes().first() == Some(&b'_') => {}
             Some(message) if is_first_match(&self.subjects.patterns, index, &message.subject) => {
                 let mut gateway = self.gateway.borrow_mut();
                 // The gateway drops messages of the stream. They are verified when they are read from it.
