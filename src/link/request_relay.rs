@@ -205,7 +205,7 @@ impl RequestRelay {
             return self.on_summary(now, &message, sender);
         }
         if subject.strip_prefix(CALL_PREFIX) == Some(self.settings.site.as_str()) {
-            return self.on_call(now, &message).is_some();
+            return self.on_call(now, &message, sender).is_some();
         }
         let Some(reply_number) =
             subject.strip_prefix(self.reply_prefix.as_str()).and_then(|digits| digits.parse::<u64>().ok())
@@ -312,11 +312,14 @@ impl RequestRelay {
     }
 
     /// Handles a request of another site to the programs of this one. Returns `None` if it is none.
-    fn on_call(&mut self, now: Instant, message: &Message) -> Option<()> {
+    fn on_call(&mut self, now: Instant, message: &Message, sender: &HubSender) -> Option<()> {
         let subject = message.headers.field(SUBJECT_HEADER)?;
-        let request = relayed(subject.parse().ok()?, message, None, None)?;
-        let reply = Some(message.reply.clone()?);
-        self.on_request(now, RequestOrigin::Site, Message { reply, ..request });
+        let site = named_site(message).filter(|site| sender.speaks_for(site))?;
+        let request = relayed(subject.parse().ok()?, message, Some(&site), None)?;
+        // A reply to another site would carry the signature of this one, although no gateway there has asked this site.
+        let reply = message.reply.clone()?;
+        reply.as_str().strip_prefix(REPLY_PREFIX)?.strip_prefix(site.as_str())?.strip_prefix('.')?;
+        self.on_request(now, RequestOrigin::Site, Message { reply: Some(reply), ..request });
         Some(())
     }
 
@@ -417,10 +420,15 @@ impl RequestRelay {
     }
 }
 
+/// Returns the site that has sent a message of the relay, as it says; `None` if it names none.
+fn named_site(message: &Message) -> Option<SiteName> {
+    message.headers.field(ORIGIN_HEADER)?.parse().ok()
+}
+
 /// Returns a message with the body of another one, which is marked as one of the relay. Its origin is `site`, or the
 /// site that the other one names. `None` if its header fields cannot be written.
 fn relayed(to: Subject, message: &Message, site: Option<&SiteName>, subject: Option<&Subject>) -> Option<Message> {
-    let named = message.headers.field(ORIGIN_HEADER).and_then(|value| value.parse::<SiteName>().ok());
+    let named = named_site(message);
     let origin = site.or(named.as_ref()).map_or("-", SiteName::as_str);
     let subject = subject.map(Subject::as_str).map(|subject| (SUBJECT_HEADER, subject));
     let own = [ORIGIN_HEADER, SUBJECT_HEADER, STATUS_HEADER];

@@ -304,6 +304,32 @@ fn hostile_requests_and_replies_are_bounded() {
 }
 
 #[test]
+fn replies_go_to_the_asking_site_only() {
+    let mut hub = Hub::new(&[[&["plant.x"], &[]], [&[], &[]]]);
+    let gateway = |name: &str| {
+        let site = Some(name.parse().unwrap());
+        HubSender::Gateway { site, permitted: PermittedSubjects::all() }
+    };
+    let call = |origin: &str, reply: &str| {
+        let headers = Headers::from_pairs([("Seqcast-Origin", origin), ("Seqcast-Subject", "plant.x")]).unwrap();
+        let subject = format!("{CALL_PREFIX}site0").parse().unwrap();
+        Message { reply: Some(reply.parse().unwrap()), headers, ..Message::new(subject, "question") }
+    };
+    for (origin, reply, expected) in [
+        ("site1", "_SEQCAST.LINK.REPLY.site1.0000000000000001.7", true),
+        ("site1", "_SEQCAST.LINK.REPLY.site2.0000000000000001.7", false),
+        ("site1", "_SEQCAST.LINK.REPLY.site1x.0000000000000001.7", false),
+        ("site1", "_SEQCAST.LINK.REPLY.site1", false),
+        ("site1", "_INBOX.site1.7", false),
+        ("site2", "_SEQCAST.LINK.REPLY.site2.0000000000000001.7", false),
+        ("-", "_SEQCAST.LINK.REPLY.site1.0000000000000001.7", false),
+    ] {
+        let is_request = hub.sites[0].on_hub_message(hub.now, call(origin, reply), false, &gateway("site1"));
+        assert_eq!((is_request, hub.sites[0].poll_lookup().is_some()), (expected, expected), "{origin} {reply}");
+    }
+}
+
+#[test]
 fn requests_of_a_stream_are_no_loss() {
     let mut exporter = carrier(1);
     let message = |count: u64, verdict: Verdict| delivery(seq(0, count), None, verdict);
