@@ -1,6 +1,6 @@
 //! The realm of a peer, as its link to other sites needs it.
 
-use crate::link::signatures::verifier::RealmTrust;
+use crate::link::signatures::realm_trust::RealmTrust;
 use crate::security::ProvenCertificate;
 use crate::security::realm::SigningKey;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -4,7 +4,7 @@
 use crate::daemon::link_realm::LinkRealm;
 use crate::daemon::realm_writer::RealmWriter;
 #[cfg(feature = "links")]
-use crate::link::signatures::verifier::RealmTrust;
+use crate::link::signatures::realm_trust::RealmTrust;
 use crate::message::PeerName;
 #[cfg(feature = "links")]
 use crate::security::ProvenCertificate;
@@ -170,7 +170,7 @@ impl RunningRealm {
         let Realm { name, anchor, secret } = &self.local.realm;
         LinkRealm {
             name: name.to_string(),
-            trust: RealmTrust { mode: anchor.mode(), secret: secret.clone(), hosts: self.verifier() },
+            trust: RealmTrust::new(anchor.mode(), secret, self.verifier()),
             certificate: ProvenCertificate::new(&self.certificate().encode(), secret),
             key: self.local.identity.shared_signing_key(),
         }

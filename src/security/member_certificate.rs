@@ -29,6 +29,21 @@ pub const MEMBER_CERTIFICATE_BYTES_MAX: usize = PROOF_BYTES + CERTIFICATE_BYTES_
 /// Input of the derivation of the key from the realm's secret.
 const KEY_INFO: &[u8] = b"seqcast 1 link member";
 
+/// The key of the proofs of membership in a realm.
+#[derive(Clone, Debug)]
+pub struct MembershipKey(Key);
+
+impl MembershipKey {
+    /// Returns the key of a realm with this secret.
+    pub fn of(realm_secret: &Secret) -> MembershipKey {
+        MembershipKey(Key::new(HMAC_SHA256, realm_secret.derive(KEY_INFO).bytes()))
+    }
+
+    fn proof(&self, certificate: &[u8]) -> [u8; PROOF_BYTES] {
+        *sign(&self.0, certificate).as_ref().first_chunk().expect("HMAC-SHA-256 gives 32 bytes")
+    }
+}
+
 /// A certificate with the proof of membership. Neither has been checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProvenCertificate {
@@ -38,7 +53,7 @@ pub struct ProvenCertificate {
 impl ProvenCertificate {
     /// Returns the certificate of a host that knows the realm's secret.
     pub fn new(certificate: &[u8], realm_secret: &Secret) -> ProvenCertificate {
-        let proof = proof(certificate, realm_secret);
+        let proof = MembershipKey::of(realm_secret).proof(certificate);
         ProvenCertificate { bytes: [&proof, certificate].concat().into() }
     }
 
@@ -73,15 +88,10 @@ impl ProvenCertificate {
         CertificateId::of(self.certificate())
     }
 
-    /// Returns whether the host knows this secret of the realm.
-    pub fn is_of_member(&self, realm_secret: &Secret) -> bool {
-        self.bytes[..PROOF_BYTES].ct_eq(&proof(self.certificate(), realm_secret)).into()
+    /// Returns whether the host knows the secret of the realm with this key.
+    pub fn is_of_member(&self, key: &MembershipKey) -> bool {
+        self.bytes[..PROOF_BYTES].ct_eq(&key.proof(self.certificate())).into()
     }
-}
-
-fn proof(certificate: &[u8], realm_secret: &Secret) -> [u8; PROOF_BYTES] {
-    let key = Key::new(HMAC_SHA256, realm_secret.derive(KEY_INFO).bytes());
-    *sign(&key, certificate).as_ref().first_chunk().expect("HMAC-SHA-256 gives 32 bytes")
 }
 
 #[cfg(test)]
@@ -95,11 +105,12 @@ mod tests {
         assert_eq!(ProvenCertificate::from_text(&member.to_text()).as_ref(), Some(&member));
         assert_eq!(member.certificate(), b"certificate");
         assert_eq!(member.id(), CertificateId::of(b"certificate"));
-        assert!(member.is_of_member(&secret) && !member.is_of_member(&other));
+        let [key, other] = [secret, other].map(|secret| MembershipKey::of(&secret));
+        assert!(member.is_of_member(&key) && !member.is_of_member(&other));
         for bit in 0..member.bytes().len() * 8 {
             let mut changed = member.bytes().to_vec();
             changed[bit / 8] ^= 1 << (bit % 8);
-            assert!(!ProvenCertificate::decode(changed.into()).unwrap().is_of_member(&secret));
+            assert!(!ProvenCertificate::decode(changed.into()).unwrap().is_of_member(&key));
         }
     }
 

@@ -34,6 +34,6 @@ pub use counters::SecurityCounters;
 pub use credentials::{CertificateVerifier, CertifiedHost, RealmCredentials};
 pub use key_log::{KEY_LOG_TITLE, LoggedKeys, LoggedSecret};
 pub use layer::{SecretSource, SecurityEffect, SecurityLayer, SecuritySettings};
-pub use member_certificate::{MEMBER_CERTIFICATE_BYTES_MAX, ProvenCertificate};
+pub use member_certificate::{MEMBER_CERTIFICATE_BYTES_MAX, MembershipKey, ProvenCertificate};
 pub use noise::{STATIC_KEY_BYTES, static_public};
 pub use secret::{SECRET_BYTES, Secret};

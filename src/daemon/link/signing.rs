@@ -124,7 +124,7 @@ impl LinkSigning {
         let verifier = self.verifier.borrow();
         let counts = verifier.counts();
         let now = Clock::now().instant;
-        let problem = (self.limited.as_deref()).or_else(|| verifier.problem(now - PROBLEM_TIME));
+        let problem = verifier.problem(now - PROBLEM_TIME).or_else(|| self.limited.clone());
         json!({
             "realm": self.realm,
             "certificates": verifier.certificates(),
@@ -132,6 +132,8 @@ impl LinkSigning {
             "verified": counts.verified,
             "unsigned": counts.unsigned,
             "unknown_certificates": counts.unknown_certificates,
+            "invalid_certificates": counts.invalid_certificates,
+            "excess_certificates": counts.excess_certificates,
             "untrusted": counts.untrusted,
             "bad_signatures": counts.bad_signatures,
             "stale": counts.stale,

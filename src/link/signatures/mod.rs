@@ -3,6 +3,7 @@
 //! ```text
 //!  signer::LinkSigner      messages of the gateway for the cluster -> the same with a signature, certificates
 //!  verifier::LinkVerifier  messages of the cluster, certificates -> their content and who vouches for it
+//!  realm_trust::RealmTrust the rules by which the verifier trusts certificates
 //! ```
 //!
 //! Each message has the header field [`SIGNATURE_HEADER`], by which it can be verified alone, in any order, and long
@@ -10,7 +11,10 @@
 //! except [`UNSIGNED_HEADERS`], which are added later or by the cluster. Gateways announce their certificates on
 //! [`CERTIFICATE_PREFIX`]; durable messages have them in [`CERTIFICATE_HEADER`].
 
+mod check_budget;
 mod hub_claim;
+mod known_certificates;
+pub mod realm_trust;
 mod signature_refusal;
 pub mod signer;
 #[cfg(test)]

@@ -12,8 +12,13 @@ pub(super) enum SignatureRefusal {
     Unsigned,
     /// The certificate of the signer is not known yet.
     UnknownCertificate,
-    /// This host does not trust the certificate. Holds the reason.
-    Untrusted(String),
+    /// An announced certificate cannot be read.
+    InvalidCertificate,
+    /// A certificate is not checked, since too many unknown ones have come.
+    ExcessCertificate,
+    /// This host does not trust the certificate for this reason. `is_member` says whether the sender knows the secret of
+    /// the realm.
+    Untrusted { reason: String, is_member: bool },
     /// The signature is wrong.
     Signature,
     /// The time of the signature differs by this number of seconds from that of the arrival.
@@ -25,14 +30,18 @@ pub(super) enum SignatureRefusal {
 }
 
 impl SignatureRefusal {
-    /// Returns whether something is wrong with this host, the signer or the cluster.
+    /// Returns whether something is wrong with this host, another one of the realm, or a clock. What any client of the
+    /// cluster can cause is no problem of them.
     pub(super) fn is_problem(&self) -> bool {
         match self {
-            SignatureRefusal::Unsigned | SignatureRefusal::UnknownCertificate | SignatureRefusal::Repeated => false,
-            SignatureRefusal::Untrusted(_)
+            SignatureRefusal::Unsigned
+            | SignatureRefusal::UnknownCertificate
+            | SignatureRefusal::InvalidCertificate
+            | SignatureRefusal::ExcessCertificate
             | SignatureRefusal::Signature
-            | SignatureRefusal::Clock { .. }
-            | SignatureRefusal::Denied { .. } => true,
+            | SignatureRefusal::Repeated => false,
+            SignatureRefusal::Untrusted { is_member, .. } => *is_member,
+            SignatureRefusal::Clock { .. } | SignatureRefusal::Denied { .. } => true,
         }
     }
 }
@@ -42,10 +51,18 @@ impl fmt::Display for SignatureRefusal {
         match self {
             SignatureRefusal::Unsigned => f.write_str("a message of the cluster has no signature of the realm"),
             SignatureRefusal::UnknownCertificate => f.write_str("the certificate of a gateway is not known yet"),
-            SignatureRefusal::Untrusted(reason) => write!(f, "a gateway at the cluster is not trusted: {reason}"),
+            SignatureRefusal::InvalidCertificate => f.write_str("a certificate that was announced cannot be read"),
+            SignatureRefusal::ExcessCertificate => f.write_str("too many unknown certificates come: some are ignored"),
+            SignatureRefusal::Untrusted { reason, .. } => {
+                write!(f, "a gateway at the cluster is not trusted: {reason}")
+            }
             SignatureRefusal::Signature => f.write_str("a message of the cluster has a wrong signature"),
             SignatureRefusal::Clock { name, seconds } => {
-                write!(f, "the clock of the gateway '{name}' differs by {seconds} s, or its message was sent again")
+                write!(
+                    f,
+                    "the time in a signature of '{name}' differs by {seconds} s from that of its arrival: a clock is \
+                     wrong, or the message was sent again"
+                )
             }
             SignatureRefusal::Repeated => f.write_str("a message of a gateway came again"),
             SignatureRefusal::Denied { name, subject, claim } => {

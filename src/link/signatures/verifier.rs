@@ -1,39 +1,31 @@
 //! The side of the receiver: which messages of the cluster are signed, by whom, and what the signer may say.
 
+use super::known_certificates::{KnownCertificate, KnownCertificates};
+use super::realm_trust::RealmTrust;
 use super::signer::ASKS;
 use super::{
     CERTIFICATE_HEADER, CLOCK_DIFFERENCE_MAX, SIGNATURE_HEADER, hub_claim::HubClaim, message_hash,
     signature_refusal::SignatureRefusal, signed_headers,
 };
 use crate::link::envelope::LinkEnvelope;
-use crate::link::hub_sender::{HubSender, site_publications, speaks_for_any_site};
-use crate::link::site_name::SiteName;
+use crate::link::hub_sender::HubSender;
 use crate::link::system_messages::REPLY_PREFIX;
 use crate::message::Message;
+use crate::security::ProvenCertificate;
 use crate::security::batch_signature::{BatchSignature, CertificateId, SignedRoot};
-use crate::security::realm::{Certificate, RealmMode, check_validity};
-use crate::security::{CertificateVerifier, CertifiedHost, ProvenCertificate, Secret};
+use crate::security::realm::check_validity;
 use crate::subject::Subject;
 use crate::subject::pattern_set::PatternSet;
-use crate::subject::permitted_subjects::PermittedSubjects;
 use crate::time::{ClockReading, Instant, WallTime};
 use lru::LruCache;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-/// Maximum number of certificates that are remembered. The one that was used least recently is forgotten first.
-const CERTIFICATES_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not 0");
 /// Maximum number of batches whose signatures are remembered.
 const ROOTS_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not 0");
 /// Maximum number of subjects of gateways whose last messages are remembered.
 const POSITIONS_MAX: NonZeroUsize = NonZeroUsize::new(16_384).expect("not 0");
-/// Maximum number of sites of a certificate that are remembered.
-const SITES_MAX: usize = 16;
-/// Maximum number of unknown announced certificates that are checked in [`CHECK_INTERVAL`], since strangers can announce
-/// as many as they like.
-const CHECKS_MAX: u32 = 20;
-const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// Maximum number of notices that wait.
 const NOTICES_MAX: usize = 16;
 
@@ -46,7 +38,11 @@ pub struct SignatureCounts {
     pub unsigned: u64,
     /// Messages whose signers' certificates were not known yet.
     pub unknown_certificates: u64,
-    /// Certificates that this host does not trust.
+    /// Announcements of certificates that cannot be read.
+    pub invalid_certificates: u64,
+    /// Certificates that were not checked, because too many unknown ones came.
+    pub excess_certificates: u64,
+    /// Certificates that this host does not trust, and messages of certificates that were not valid at their time.
     pub untrusted: u64,
     /// Messages with a wrong signature.
     pub bad_signatures: u64,
@@ -56,76 +52,6 @@ pub struct SignatureCounts {
     pub repeated: u64,
     /// Messages that the certificate of their signer does not permit.
     pub denied: u64,
-}
-
-/// The rules of a realm by which a verifier trusts hosts.
-pub struct RealmTrust {
-    /// Mode of the realm.
-    pub mode: RealmMode,
-    /// Secret of the realm.
-    pub secret: Secret,
-    /// Check of certificates.
-    pub hosts: Box<dyn CertificateVerifier>,
-}
-
-impl std::fmt::Debug for RealmTrust {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "RealmTrust({})", self.mode)
-    }
-}
-
-impl RealmTrust {
-    /// Checks a certificate, apart from its validity in time.
-    fn check(&mut self, member: ProvenCertificate, now: WallTime) -> Result<KnownCertificate, SignatureRefusal> {
-        let untrusted = |reason: String| SignatureRefusal::Untrusted(reason);
-        let certificate = Certificate::decode(member.certificate()).map_err(|error| untrusted(error.to_string()))?;
-        let fields = certificate.fields();
-        if self.mode == RealmMode::Realm && !member.is_of_member(&self.secret) {
-            return Err(untrusted(format!("the host '{}' does not know the secret of the realm", fields.name)));
-        }
-        // Stored messages may be older than the end of the validity, which is checked for each message.
-        let second = |seconds: u64| WallTime::from_nanos(seconds.saturating_mul(1_000_000_000));
-        let end = Some(fields.validity.not_after).filter(|end| *end != 0).map(second);
-        let at = end.map_or(now, |end| now.min(end)).max(second(fields.validity.not_before));
-        let host = self.hosts.verify(member.certificate(), &fields.keys.static_key, at).map_err(untrusted)?;
-        let publish = PermittedSubjects::of(host.permissions.publish.iter().cloned());
-        Ok(KnownCertificate { member, certificate, host, publish, sites: BTreeMap::new() })
-    }
-}
-
-/// A certificate that this host trusts while it is valid.
-#[derive(Debug)]
-struct KnownCertificate {
-    member: ProvenCertificate,
-    certificate: Certificate,
-    host: CertifiedHost,
-    publish: PermittedSubjects,
-    /// Subjects on which the host may publish in the name of sites; `None` if it may not speak for the site.
-    sites: BTreeMap<SiteName, Option<PermittedSubjects>>,
-}
-
-impl KnownCertificate {
-    fn publications(&mut self, site: &SiteName) -> Option<PermittedSubjects> {
-        if SITES_MAX <= self.sites.len() && !self.sites.contains_key(site) {
-            self.sites.clear();
-        }
-        self.sites.entry(site.clone()).or_insert_with(|| site_publications(&self.publish, site)).clone()
-    }
-
-    /// Returns the sender of a message with this claim.
-    fn sender(&mut self, claim: &HubClaim) -> Option<HubSender> {
-        let (site, subject) = match claim {
-            HubClaim::Gateway => {
-                let permitted = PermittedSubjects::of([]);
-                return speaks_for_any_site(&self.publish).then_some(HubSender::Gateway { site: None, permitted });
-            }
-            HubClaim::Site(site) => (site, None),
-            HubClaim::Publication { site, subject } => (site, Some(subject)),
-        };
-        let permitted = self.publications(site)?;
-        let may_publish = subject.is_none_or(|subject| permitted.permits(subject));
-        may_publish.then(|| HubSender::Gateway { site: Some(site.clone()), permitted })
-    }
 }
 
 /// A message of the cluster, and who vouches for it.
@@ -143,34 +69,27 @@ type BatchPosition = (u64, u8);
 /// Verifies the messages of the cluster.
 #[derive(Debug)]
 pub struct LinkVerifier {
-    trust: RealmTrust,
     imports: PatternSet,
     /// Subjects on which messages without a signature are imported.
     clients: PatternSet,
-    certificates: LruCache<CertificateId, KnownCertificate>,
+    certificates: KnownCertificates,
     roots: LruCache<SignedRoot, ()>,
     positions: LruCache<(CertificateId, u64, Subject), BatchPosition>,
-    /// Number of announced certificates that were checked since a time.
-    checks: u32,
-    checks_since: Instant,
     counts: SignatureCounts,
     notices: VecDeque<String>,
     /// The last refusal that is a problem of this host or of another one.
-    problem: Option<(Instant, String)>,
+    problem: Option<(Instant, SignatureRefusal)>,
 }
 
 impl LinkVerifier {
     /// Creates the verifier of a gateway that imports these subjects, and takes those of `clients` without a signature.
     pub fn new(trust: RealmTrust, imports: PatternSet, clients: PatternSet) -> LinkVerifier {
         LinkVerifier {
-            trust,
             imports,
             clients,
-            certificates: LruCache::new(CERTIFICATES_MAX),
+            certificates: KnownCertificates::new(trust),
             roots: LruCache::new(ROOTS_MAX),
             positions: LruCache::new(POSITIONS_MAX),
-            checks: 0,
-            checks_since: Instant::ZERO,
             counts: SignatureCounts::default(),
             notices: VecDeque::new(),
             problem: None,
@@ -193,45 +112,26 @@ impl LinkVerifier {
     }
 
     /// Returns the last refusal that is no earlier than a time.
-    pub fn problem(&self, since: Instant) -> Option<&str> {
-        self.problem.as_ref().filter(|(at, _)| since <= *at).map(|(_, text)| text.as_str())
+    pub fn problem(&self, since: Instant) -> Option<String> {
+        self.problem.as_ref().filter(|(at, _)| since <= *at).map(|(_, refusal)| refusal.to_string())
     }
 
     /// Checks the certificates of others by these rules from now on.
     pub fn set_trust(&mut self, now: ClockReading, trust: RealmTrust) {
-        self.trust = trust;
-        let mut known = Vec::new();
-        while let Some((_, certificate)) = self.certificates.pop_lru() {
-            known.push(certificate.member);
-        }
-        for member in known {
-            if let Err(refusal) = self.add(member, now.wall) {
-                self.refuse(now.instant, refusal);
-            }
-        }
+        let refusals = self.certificates.set_trust(now.wall, trust);
+        refusals.into_iter().for_each(|refusal| self.refuse(now.instant, refusal));
     }
 
     /// Handles the announcement of a certificate. Returns whether a member of the realm asks for that of this gateway.
     pub fn on_certificate(&mut self, now: ClockReading, message: &Message) -> bool {
-        let member =
-            (!message.payload.is_empty()).then(|| message.payload.slice(1..)).and_then(ProvenCertificate::decode);
-        let Some(member) = member else {
-            self.refuse(now.instant, SignatureRefusal::Signature);
-            return false;
+        let first = message.payload.first().copied();
+        let member = first.and_then(|_| ProvenCertificate::decode(message.payload.slice(1..)));
+        let added = match member {
+            Some(member) => self.certificates.add_announced(now, member),
+            None => Err(SignatureRefusal::InvalidCertificate),
         };
-        let asks = message.payload[0] == ASKS;
-        if self.certificates.get(&member.id()).is_some() {
-            return asks;
-        }
-        if CHECK_INTERVAL <= now.instant.since(self.checks_since) {
-            (self.checks, self.checks_since) = (0, now.instant);
-        }
-        self.checks += 1;
-        if CHECKS_MAX < self.checks {
-            return false;
-        }
-        match self.add(member, now.wall) {
-            Ok(()) => asks,
+        match added {
+            Ok(()) => first == Some(ASKS),
             Err(refusal) => {
                 self.refuse(now.instant, refusal);
                 false
@@ -241,31 +141,27 @@ impl LinkVerifier {
 
     /// Opens a message that has just come from the cluster. `None` if it is not accepted.
     pub fn open(&mut self, now: ClockReading, message: Message) -> Option<OpenedMessage> {
-        self.open_with(now, now.wall, message, &[])
+        self.open_with(now, None, message)
     }
 
     /// Opens a message of the stream, where it arrived at this time. `None` if it is not accepted. The signature and the
     /// certificate stay in its header fields.
     pub fn open_stored(&mut self, now: ClockReading, stored: WallTime, message: Message) -> Option<OpenedMessage> {
-        self.open_with(now, stored, message, &[SIGNATURE_HEADER, CERTIFICATE_HEADER])
+        self.open_with(now, Some(stored), message)
     }
 
-    /// Opens a message that arrived at a time. The fields `kept` of a signed one stay in its header fields.
-    fn open_with(
-        &mut self,
-        now: ClockReading,
-        arrived: WallTime,
-        message: Message,
-        kept: &[&str],
-    ) -> Option<OpenedMessage> {
-        let is_signed = message.headers.field(SIGNATURE_HEADER).is_some();
-        let sender = match is_signed {
-            true => self.verify(now, arrived, &message).map_err(|refusal| self.refuse(now.instant, refusal)).ok()?,
-            false => self.client(now, &message)?,
+    /// Opens a message, which was stored at a time if the stream has it. Then its signature and its certificate stay in
+    /// its header fields.
+    fn open_with(&mut self, now: ClockReading, stored: Option<WallTime>, message: Message) -> Option<OpenedMessage> {
+        let signature = message.headers.field(SIGNATURE_HEADER);
+        let is_signed = signature.is_some();
+        let sender = match signature {
+            Some(text) => self.verify(now, stored, text, &message).map_err(|refusal| self.refuse(now.instant, refusal)),
+            None => self.client(now, &message).ok_or(()),
         };
-        let is_kept = |key: &str| is_signed && kept.iter().any(|kept| key.eq_ignore_ascii_case(kept));
-        let headers = signed_headers(&message.headers, is_kept).ok()?;
-        Some(OpenedMessage { message: Message { headers, ..message }, sender })
+        let kept: &[&str] = if is_signed && stored.is_some() { &[SIGNATURE_HEADER, CERTIFICATE_HEADER] } else { &[] };
+        let headers = signed_headers(&message.headers, |key| kept.iter().any(|kept| key.eq_ignore_ascii_case(kept)));
+        Some(OpenedMessage { sender: sender.ok()?, message: Message { headers: headers.ok()?, ..message } })
     }
 
     /// Returns the sender of a message without a signature; `None` if it is not accepted.
@@ -285,29 +181,22 @@ impl LinkVerifier {
         None
     }
 
-    /// Returns the signer of a message that came at this time.
+    /// Returns the signer of a message with this text as its signature.
     fn verify(
         &mut self,
         now: ClockReading,
-        arrived: WallTime,
+        stored: Option<WallTime>,
+        text: &str,
         message: &Message,
     ) -> Result<HubSender, SignatureRefusal> {
-        let signature = message.headers.field(SIGNATURE_HEADER).and_then(BatchSignature::from_text);
-        let signature = signature.ok_or(SignatureRefusal::Signature)?;
+        let signature = BatchSignature::from_text(text).ok_or(SignatureRefusal::Signature)?;
         let id = signature.batch.certificate;
-        if !self.certificates.contains(&id) {
+        if stored.is_some() && self.certificates.get(&id).is_none() {
             let member = message.headers.field(CERTIFICATE_HEADER).and_then(ProvenCertificate::from_text);
             let member = member.filter(|member| member.id() == id).ok_or(SignatureRefusal::UnknownCertificate)?;
-            self.add(member, now.wall)?;
+            self.certificates.add_stored(now, member)?;
         }
-        let known = self.certificates.get_mut(&id).ok_or(SignatureRefusal::UnknownCertificate)?;
-        let signed = WallTime::from_nanos(signature.batch.time_micros.saturating_mul(1_000));
-        let difference = Duration::from_nanos(signed.as_nanos().abs_diff(arrived.as_nanos()));
-        if CLOCK_DIFFERENCE_MAX < difference {
-            return Err(SignatureRefusal::Clock { name: known.host.name.clone(), seconds: difference.as_secs() });
-        }
-        check_validity(&known.certificate, arrived)
-            .map_err(|refusal| SignatureRefusal::Untrusted(refusal.to_string()))?;
+        let known = self.certificates.get(&id).ok_or(SignatureRefusal::UnknownCertificate)?;
         let root = signature.root(message_hash(message));
         if self.roots.get(&root).is_none() {
             if !root.is_signed_by(&known.host.keys.signing) {
@@ -315,6 +204,7 @@ impl LinkVerifier {
             }
             self.roots.put(root, ());
         }
+        check_time(known, signature.batch.time_micros, stored.unwrap_or(now.wall))?;
         let claim = HubClaim::of(message);
         let Some(sender) = claim.as_ref().and_then(|claim| known.sender(claim)) else {
             let (name, subject) = (known.host.name.clone(), message.subject.clone());
@@ -330,13 +220,14 @@ impl LinkVerifier {
             *last = position;
         }
         self.counts.verified += 1;
+        // The clock is right, so a message with another time was an old one: of an outage, or sent again.
+        if let Some((_, SignatureRefusal::Clock { name, .. })) = &self.problem
+            && stored.is_none()
+            && *name == known.host.name
+        {
+            self.problem = None;
+        }
         Ok(sender)
-    }
-
-    fn add(&mut self, member: ProvenCertificate, now: WallTime) -> Result<(), SignatureRefusal> {
-        let known = self.trust.check(member, now)?;
-        self.certificates.put(known.member.id(), known);
-        Ok(())
     }
 
     fn refuse(&mut self, now: Instant, refusal: SignatureRefusal) {
@@ -344,7 +235,9 @@ impl LinkVerifier {
         let count = match &refusal {
             SignatureRefusal::Unsigned => &mut counts.unsigned,
             SignatureRefusal::UnknownCertificate => &mut counts.unknown_certificates,
-            SignatureRefusal::Untrusted(_) => &mut counts.untrusted,
+            SignatureRefusal::InvalidCertificate => &mut counts.invalid_certificates,
+            SignatureRefusal::ExcessCertificate => &mut counts.excess_certificates,
+            SignatureRefusal::Untrusted { .. } => &mut counts.untrusted,
             SignatureRefusal::Signature => &mut counts.bad_signatures,
             SignatureRefusal::Clock { .. } => &mut counts.stale,
             SignatureRefusal::Repeated => &mut counts.repeated,
@@ -355,9 +248,20 @@ impl LinkVerifier {
             self.notices.push_back(refusal.to_string());
         }
         if refusal.is_problem() {
-            self.problem = Some((now, refusal.to_string()));
+            self.problem = Some((now, refusal));
         }
     }
+}
+
+/// Checks the time of a signature, and the validity of its certificate, for a message that arrived at a time.
+fn check_time(known: &KnownCertificate, time_micros: u64, arrived: WallTime) -> Result<(), SignatureRefusal> {
+    let signed = WallTime::from_nanos(time_micros.saturating_mul(1_000));
+    let difference = Duration::from_nanos(signed.as_nanos().abs_diff(arrived.as_nanos()));
+    if CLOCK_DIFFERENCE_MAX < difference {
+        return Err(SignatureRefusal::Clock { name: known.host.name.clone(), seconds: difference.as_secs() });
+    }
+    let untrusted = |reason: String| SignatureRefusal::Untrusted { reason, is_member: true };
+    check_validity(&known.certificate, arrived).map_err(|refusal| untrusted(refusal.to_string()))
 }
 
 /// Returns the subject under which the last message of a gateway is remembered. Replies to one gateway come in the order
