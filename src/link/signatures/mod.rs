@@ -15,6 +15,7 @@ mod check_budget;
 mod hub_claim;
 mod known_certificates;
 pub mod realm_trust;
+mod replay_positions;
 mod signature_refusal;
 pub mod signer;
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::known_certificates::{KnownCertificate, KnownCertificates};
 use super::realm_trust::RealmTrust;
+use super::replay_positions::{BatchPosition, ReplayPositions, RunSubject};
 use super::signer::ASKS;
 use super::{
     CERTIFICATE_HEADER, CLOCK_DIFFERENCE_MAX, SIGNATURE_HEADER, hub_claim::HubClaim, message_hash,
@@ -12,7 +13,7 @@ use crate::link::hub_sender::HubSender;
 use crate::link::system_messages::REPLY_PREFIX;
 use crate::message::Message;
 use crate::security::ProvenCertificate;
-use crate::security::batch_signature::{BatchSignature, CertificateId, SignedRoot};
+use crate::security::batch_signature::{BatchDescription, BatchSignature, SignedRoot};
 use crate::security::realm::check_validity;
 use crate::subject::Subject;
 use crate::subject::pattern_set::PatternSet;
@@ -24,8 +25,6 @@ use std::time::Duration;
 
 /// Maximum number of batches whose signatures are remembered.
 const ROOTS_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not 0");
-/// Maximum number of subjects of gateways whose last messages are remembered.
-const POSITIONS_MAX: NonZeroUsize = NonZeroUsize::new(16_384).expect("not 0");
 /// Maximum number of notices that wait.
 const NOTICES_MAX: usize = 16;
 
@@ -63,9 +62,6 @@ pub struct OpenedMessage {
     pub sender: HubSender,
 }
 
-/// Last message of a gateway on a subject: the time of its batch, and its index.
-type BatchPosition = (u64, u8);
-
 /// Verifies the messages of the cluster.
 #[derive(Debug)]
 pub struct LinkVerifier {
@@ -74,7 +70,7 @@ pub struct LinkVerifier {
     clients: PatternSet,
     certificates: KnownCertificates,
     roots: LruCache<SignedRoot, ()>,
-    positions: LruCache<(CertificateId, u64, Subject), BatchPosition>,
+    positions: ReplayPositions,
     counts: SignatureCounts,
     notices: VecDeque<String>,
     /// The last refusal that is a problem of this host or of another one.
@@ -89,7 +85,7 @@ impl LinkVerifier {
             clients,
             certificates: KnownCertificates::new(trust),
             roots: LruCache::new(ROOTS_MAX),
-            positions: LruCache::new(POSITIONS_MAX),
+            positions: ReplayPositions::new(),
             counts: SignatureCounts::default(),
             notices: VecDeque::new(),
             problem: None,
@@ -155,20 +151,24 @@ impl LinkVerifier {
     fn open_with(&mut self, now: ClockReading, stored: Option<WallTime>, message: Message) -> Option<OpenedMessage> {
         let signature = message.headers.field(SIGNATURE_HEADER);
         let is_signed = signature.is_some();
-        let sender = match signature {
-            Some(text) => self.verify(now, stored, text, &message).map_err(|refusal| self.refuse(now.instant, refusal)),
-            None => self.client(now, &message).ok_or(()),
+        let sender = match signature.map(|text| self.verify(now, stored, text, &message)) {
+            Some(Ok(sender)) => sender,
+            Some(Err(refusal)) => {
+                self.refuse(now.instant, refusal);
+                return None;
+            }
+            None => self.client(now, &message)?,
         };
         let kept: &[&str] = if is_signed && stored.is_some() { &[SIGNATURE_HEADER, CERTIFICATE_HEADER] } else { &[] };
-        let headers = signed_headers(&message.headers, |key| kept.iter().any(|kept| key.eq_ignore_ascii_case(kept)));
-        Some(OpenedMessage { sender: sender.ok()?, message: Message { headers: headers.ok()?, ..message } })
+        let is_kept = |key: &str| kept.iter().any(|kept| key.eq_ignore_ascii_case(kept));
+        let headers = signed_headers(&message.headers, is_kept).ok()?;
+        Some(OpenedMessage { sender, message: Message { headers, ..message } })
     }
 
     /// Returns the sender of a message without a signature; `None` if it is not accepted.
     fn client(&mut self, now: ClockReading, message: &Message) -> Option<HubSender> {
         let subject = &message.subject;
-        let is_system = subject.as_bytes().first() == Some(&b'_');
-        let claims = is_system || LinkEnvelope::is_in(&message.headers);
+        let claims = is_of_system(message) || LinkEnvelope::is_in(&message.headers);
         if !claims && !self.imports.matches(subject) {
             return None;
         }
@@ -197,6 +197,12 @@ impl LinkVerifier {
             self.certificates.add_stored(now, member)?;
         }
         let known = self.certificates.get(&id).ok_or(SignatureRefusal::UnknownCertificate)?;
+        let BatchDescription { run, time_micros, .. } = signature.batch;
+        let position = BatchPosition { time_micros, index: signature.index };
+        let key = is_of_system(message).then(|| RunSubject { run, subject: position_subject(&message.subject) });
+        if key.as_ref().is_some_and(|key| !self.positions.is_new(&id, key, position)) {
+            return Err(SignatureRefusal::Repeated);
+        }
         let root = signature.root(message_hash(message));
         if self.roots.get(&root).is_none() {
             if !root.is_signed_by(&known.host.keys.signing) {
@@ -204,21 +210,13 @@ impl LinkVerifier {
             }
             self.roots.put(root, ());
         }
-        check_time(known, signature.batch.time_micros, stored.unwrap_or(now.wall))?;
+        check_time(known, time_micros, stored.unwrap_or(now.wall))?;
         let claim = HubClaim::of(message);
         let Some(sender) = claim.as_ref().and_then(|claim| known.sender(claim)) else {
             let (name, subject) = (known.host.name.clone(), message.subject.clone());
             return Err(SignatureRefusal::Denied { name, subject, claim });
         };
-        if message.subject.as_bytes().first() == Some(&b'_') {
-            let position = (signature.batch.time_micros, signature.index);
-            let key = (id, signature.batch.run, position_subject(&message.subject));
-            let last = self.positions.get_or_insert_mut(key, || (0, 0));
-            if position <= *last {
-                return Err(SignatureRefusal::Repeated);
-            }
-            *last = position;
-        }
+        key.into_iter().for_each(|key| self.positions.put(id, key, position));
         self.counts.verified += 1;
         // The clock is right, so a message with another time was an old one: of an outage, or sent again.
         if let Some((_, SignatureRefusal::Clock { name, .. })) = &self.problem
@@ -264,10 +262,14 @@ fn check_time(known: &KnownCertificate, time_micros: u64, arrived: WallTime) -> 
     check_validity(&known.certificate, arrived).map_err(|refusal| untrusted(refusal.to_string()))
 }
 
+fn is_of_system(message: &Message) -> bool {
+    message.subject.as_bytes().first() == Some(&b'_')
+}
+
 /// Returns the subject under which the last message of a gateway is remembered. Replies to one gateway come in the order
 /// of sending, so the number of the request is left out.
 fn position_subject(subject: &Subject) -> Subject {
     let text = subject.as_str();
-    let (without_number, _) = text.rsplit_once('.').filter(|_| text.starts_with(REPLY_PREFIX)).unwrap_or((text, ""));
-    without_number.parse().unwrap_or_else(|_| subject.clone())
+    let without_number = text.starts_with(REPLY_PREFIX).then(|| text.rsplit_once('.')).flatten();
+    without_number.and_then(|(text, _)| text.parse().ok()).unwrap_or_else(|| subject.clone())
 }
