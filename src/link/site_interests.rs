@@ -1,5 +1,7 @@
 //! The interest of other sites, as their gateways announce it.
 
+use super::gateway_watch::gateways_of;
+use super::import::SITE_GATEWAYS_MAX;
 use super::interest_summary::{InterestSummary, SummaryAnnouncement};
 use super::site_name::SiteName;
 use crate::message::Epoch;
@@ -12,10 +14,12 @@ use std::time::Duration;
 pub(super) const SUMMARY_INTERVAL: Duration = Duration::from_secs(2);
 /// Time without an announcement after which a summary is forgotten: three may be lost.
 pub const SUMMARY_TIMEOUT: Duration = Duration::from_secs(7);
-/// Maximum number of summaries. Those of further gateways are ignored.
+/// Maximum number of summaries, of all sites. Each site has [`SITE_GATEWAYS_MAX`]. Those of further gateways are ignored.
 const SUMMARIES_MAX: usize = 4096;
-/// Maximum bytes of all summaries. Those that exceed it are ignored.
+/// Maximum bytes of all summaries, and of those of a site: 64 gateways with 512 patterns of 60 bytes have 4 MiB. Those that
+/// exceed it are ignored.
 const SUMMARIES_BYTES_MAX: usize = 32 << 20;
+const SITE_BYTES_MAX: usize = 4 << 20;
 /// Bytes that a pattern counts beside its text.
 const PATTERN_BYTES: usize = 64;
 
@@ -38,16 +42,18 @@ impl SiteInterests {
     /// Notes the announcement of a gateway. Returns false if there is no room for it.
     pub(super) fn on_announcement(&mut self, now: Instant, announcement: SummaryAnnouncement) -> bool {
         let SummaryAnnouncement { site, gateway, summary, .. } = announcement;
-        let key = (site, gateway);
-        if let Some(before) = self.summaries.remove(&key) {
-            self.bytes -= before.bytes;
-        }
         let (count, text_bytes) = summary.size();
         let bytes = PATTERN_BYTES * (count + 1) + text_bytes;
-        if SUMMARIES_MAX <= self.summaries.len() || SUMMARIES_BYTES_MAX < self.bytes + bytes {
+        let of_site = || gateways_of(&self.summaries, &site);
+        let key = (site.clone(), gateway);
+        let before = self.summaries.get(&key).map_or(0, |before| before.bytes);
+        let (others, of_others) = (self.bytes - before, of_site().map(|known| known.bytes).sum::<usize>() - before);
+        let is_known = self.summaries.contains_key(&key);
+        let has_place = is_known || self.summaries.len() < SUMMARIES_MAX && of_site().count() < SITE_GATEWAYS_MAX;
+        if !has_place || SUMMARIES_BYTES_MAX < others + bytes || SITE_BYTES_MAX < of_others + bytes {
             return false;
         }
-        self.bytes += bytes;
+        self.bytes = others + bytes;
         self.summaries.insert(key, GatewaySummary { at: now, summary, bytes });
         true
     }
@@ -114,9 +120,23 @@ mod tests {
     fn flood_of_summaries_is_bounded() {
         let mut interests = SiteInterests::default();
         let token = "x".repeat(200);
+        let patterns = |count: u64| (0..count).map(|index| format!("{token}.{index}"));
         for gateway in 1..6_000 {
-            let patterns = (0..200).map(|index| format!("{token}.{index}"));
-            interests.on_announcement(at(0), announcement("flood", gateway, patterns));
+            interests.on_announcement(at(0), announcement("flood", gateway, patterns(200)));
+        }
+        assert!(interests.bytes <= SITE_BYTES_MAX && interests.summaries.len() <= SITE_GATEWAYS_MAX);
+        assert!(interests.on_announcement(at(0), announcement("hq", 1, patterns(200))), "another site has room");
+        // A summary that grows beyond the room leaves the one before.
+        for gateway in 2..60 {
+            interests.on_announcement(at(0), announcement("hq", gateway, patterns(200)));
+        }
+        interests.on_announcement(at(0), announcement("hq", 63, std::iter::once("a.b".to_owned())));
+        assert!(!interests.on_announcement(at(0), announcement("hq", 63, patterns(250))));
+        assert_eq!(sites(&interests, "a.b"), ["hq"]);
+        for site in 0..100 {
+            (1..60).for_each(|gateway| {
+                interests.on_announcement(at(0), announcement(&format!("s{site}"), gateway, patterns(200)));
+            });
         }
         assert!(interests.bytes <= SUMMARIES_BYTES_MAX && interests.summaries.len() <= SUMMARIES_MAX);
         interests.expire(at(7_000));

@@ -50,6 +50,8 @@ pub const REQUEST_HEADER: &str = "Seqcast-Link";
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum number of servers, of this site and of others together, that a gateway relays.
 const SERVERS_MAX: usize = 1024;
+/// The same of one other site.
+const SITE_SERVERS_MAX: usize = 256;
 /// Maximum number of peers of this LAN that are remembered as followers.
 const FOLLOWERS_MAX: usize = 4096;
 /// Maximum number of other sites that follow.
@@ -381,7 +383,10 @@ impl EventRelay {
             }
             return !is_older;
         }
-        if SERVERS_MAX <= self.servers.len() {
+        let is_of_site = |known: &&RelayedServer| known.origin.site == origin.site;
+        let is_remote = matches!(origin.site, ServerSite::Other(_));
+        let is_excess = is_remote && SITE_SERVERS_MAX <= self.servers.values().filter(is_of_site).count();
+        if is_excess || SERVERS_MAX <= self.servers.len() {
             self.counts.dropped += 1;
             return false;
         }

@@ -7,14 +7,8 @@ use crate::link::import_queue::{HubContent, HubItem};
 use crate::link::manifest::{LinkManifest, ManifestBatch};
 use crate::link::system_messages::{MANIFEST_PREFIX, system_subject};
 use crate::message::Message;
+use crate::subject::Subject;
 use crate::time::Instant;
-use std::time::Duration;
-
-/// Time for which a gateway sends manifests in the name of this site, without an announcement on this LAN, before it
-/// counts as one of another LAN.
-const STRANGER_TIME: Duration = Duration::from_secs(5);
-/// Maximum number of such gateways.
-const STRANGERS_MAX: usize = 64;
 
 impl Gateway {
     /// Sends the rounds of manifests that are due. They wait while the cluster is too slow.
@@ -54,8 +48,9 @@ impl Gateway {
     }
 
     fn on_manifest(&mut self, now: Instant, mut manifest: LinkManifest, sender: &HubSender) {
-        // Messages on other subjects are not accepted, so they are no losses.
-        manifest.entries.retain(|entry| sender.may_publish(&entry.subject));
+        // Messages on other subjects are not accepted, so they are no losses. Those of the system never cross.
+        let is_local = |subject: &Subject| subject.as_bytes().first() == Some(&b'_');
+        manifest.entries.retain(|entry| !is_local(&entry.subject) && sender.may_publish(&entry.subject));
         if manifest.site == self.settings.site {
             return self.on_own_manifest(now, manifest);
         }
@@ -71,12 +66,20 @@ impl Gateway {
     /// and that has not just left.
     fn on_own_manifest(&mut self, now: Instant, manifest: LinkManifest) {
         if now < self.settled || self.election.knows(manifest.gateway) {
-            self.strangers.remove(&manifest.gateway);
-        } else if self.strangers.len() < STRANGERS_MAX || self.strangers.contains_key(&manifest.gateway) {
-            let since = *self.strangers.entry(manifest.gateway).or_insert(now);
-            if STRANGER_TIME <= now.since(since) {
-                self.conflict = Some(SiteConflict::TwoLans(manifest.site));
-            }
+            return self.unannounced.remove(manifest.gateway);
+        }
+        self.unannounced.on_manifest(now, manifest.gateway);
+        if self.unannounced.are_in_conflict() {
+            self.conflict = Some(SiteConflict::TwoLans(manifest.site));
+        }
+    }
+
+    /// Ends a conflict with another LAN whose gateways are silent by now.
+    pub(super) fn expire_conflict(&mut self, now: Instant) {
+        self.unannounced.expire(now);
+        let is_with_lan = matches!(self.conflict, Some(SiteConflict::TwoLans(_)));
+        if is_with_lan && !self.unannounced.are_in_conflict() {
+            self.conflict = None;
         }
     }
 }

@@ -12,8 +12,10 @@ mod events;
 mod importing;
 mod manifests;
 mod requests;
+mod unannounced_gateways;
 
 use self::events::event_relay;
+use self::unannounced_gateways::UnannouncedGateways;
 use super::durable::DurableGateway;
 use super::envelope::LinkEnvelope;
 use super::event_relay::{EVENT_PREFIX, EventRelay};
@@ -76,8 +78,7 @@ pub struct Gateway {
     reported: BTreeMap<RemoteStreamKey, StreamPoint>,
     /// Losses that nobody has reported, although another gateway carries their shares.
     unreported: Vec<SiteLoss>,
-    /// Time of the first manifest of each gateway of this site that no announcement names.
-    strangers: BTreeMap<Epoch, Instant>,
+    unannounced: UnannouncedGateways,
     counts: GatewayCounts,
     sites: BTreeMap<SiteName, SiteCounts>,
     /// Time since which this gateway is connected.
@@ -111,7 +112,7 @@ impl Gateway {
             announcement: None,
             reported: BTreeMap::new(),
             unreported: Vec::new(),
-            strangers: BTreeMap::new(),
+            unannounced: UnannouncedGateways::default(),
             counts: GatewayCounts::default(),
             sites: BTreeMap::new(),
             linked_at: now,
@@ -287,6 +288,7 @@ impl Gateway {
         }
         self.release_held(now);
         self.durable.on_tick(now);
+        self.expire_conflict(now);
         self.update_shares(now);
         self.end_gateways(now);
         if self.announce_at <= now {
