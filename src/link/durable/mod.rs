@@ -216,12 +216,12 @@ impl DurableGateway {
 
     /// Handles the answer of the stream to a message.
     pub fn on_outcome(&mut self, now: Instant, ticket: SpoolTicket, outcome: StoreOutcome) {
+        let is_sent_again = self.spool.on_outcome(now, ticket, outcome);
         match outcome {
-            StoreOutcome::Stored => self.counts.stored += 1,
+            StoreOutcome::Stored | StoreOutcome::Duplicate => self.counts.stored += u64::from(!is_sent_again),
             StoreOutcome::Refused => self.counts.unstored += 1,
             StoreOutcome::Failed => {}
         }
-        self.spool.on_outcome(now, ticket, outcome);
     }
 
     /// Returns whether this gateway reads the stream now.

@@ -5,6 +5,7 @@
 //!
 //! Messages may be sent twice: the stream drops one of two with the same id, and importers drop what is not newer.
 
+use super::stored::with_other_id;
 use crate::link::shares::SHARES;
 use crate::message::Message;
 use crate::time::Instant;
@@ -16,6 +17,9 @@ use std::time::Duration;
 pub(super) const RETAIN_TIME: Duration = Duration::from_secs(3);
 /// Pause after a message that was not stored.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
+/// Age of a message from which an earlier copy may be too old for importers, which refuse signatures from more than 5
+/// minutes before the message was stored. A gateway may have signed such a copy before an outage, and sent it after that.
+const COPY_AGE_MAX: Duration = Duration::from_secs(240);
 /// Maximum number of messages that are sent and not answered.
 pub const UNANSWERED_MAX: usize = 4096;
 /// Maximum bytes of these messages.
@@ -36,8 +40,10 @@ pub struct SpoolTicket {
 /// Answer to a message that was sent to the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreOutcome {
-    /// The stream has stored it, now or before.
+    /// The stream has stored it.
     Stored,
+    /// The stream had stored a message with its id before.
+    Duplicate,
     /// It is not known to be stored. It is sent again.
     Failed,
     /// The stream never takes it, for example because of its size.
@@ -51,6 +57,7 @@ struct SpooledMessage {
     /// Number of times that it was sent.
     attempts: u32,
     is_stored: bool,
+    has_other_id: bool,
 }
 
 impl SpooledMessage {
@@ -130,7 +137,7 @@ impl Spool {
 
     /// Appends a message. Returns false if there is no room for it.
     pub(super) fn push(&mut self, now: Instant, share: u8, message: Message) -> bool {
-        let message = SpooledMessage { at: now, message, attempts: 0, is_stored: false };
+        let message = SpooledMessage { at: now, message, attempts: 0, is_stored: false, has_other_id: false };
         if self.bytes_max < self.bytes + message.bytes() {
             return false;
         }
@@ -167,25 +174,38 @@ impl Spool {
         Some((ticket, &waiting.message))
     }
 
-    /// Handles the answer to a message. Each ticket has one.
-    pub(super) fn on_outcome(&mut self, now: Instant, ticket: SpoolTicket, outcome: StoreOutcome) {
+    /// Handles the answer to a message. Each ticket has one. Returns whether the message is sent again at once, with another
+    /// id: importers drop one of both by its number.
+    pub(super) fn on_outcome(&mut self, now: Instant, ticket: SpoolTicket, outcome: StoreOutcome) -> bool {
         self.unanswered = self.unanswered.saturating_sub(1);
         self.unanswered_bytes = self.unanswered_bytes.saturating_sub(ticket.bytes);
         let share = &mut self.shares[usize::from(ticket.share)];
         let index = ticket.index.checked_sub(share.first);
-        let Some(message) = index.and_then(|index| share.messages.get_mut(index as usize)) else { return };
+        let Some(message) = index.and_then(|index| share.messages.get_mut(index as usize)) else { return false };
         if outcome == StoreOutcome::Failed {
             // All that follow are sent again, too: so they stay in order.
             if !message.is_stored && message.attempts == ticket.attempt {
                 share.next = share.next.min(ticket.index);
                 share.retry_at = now + RETRY_PAUSE;
             }
-            return;
+            return false;
+        }
+        let may_be_old = outcome == StoreOutcome::Duplicate && COPY_AGE_MAX < now.since(message.at);
+        if may_be_old
+            && !message.has_other_id
+            && let Ok(headers) = with_other_id(&message.message.headers)
+        {
+            self.bytes -= message.bytes();
+            (message.message.headers, message.has_other_id) = (headers, true);
+            self.bytes += message.bytes();
+            share.next = share.next.min(ticket.index);
+            return true;
         }
         message.is_stored = true;
         while share.messages.front().is_some_and(|first| first.is_stored) {
             self.bytes -= share.pop();
         }
+        false
     }
 
     /// Handles the announcement of the gateway that carries a share. `heard_from`: time from which the carrier received
@@ -226,4 +246,38 @@ pub struct SpoolSize {
     pub messages: usize,
     /// Their bytes, with 256 for each beside its content.
     pub bytes: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stored::ID_HEADER;
+    use super::*;
+    use crate::message::Headers;
+
+    fn at(seconds: u64) -> Instant {
+        Instant::ZERO + Duration::from_secs(1_000 + seconds)
+    }
+
+    #[test]
+    fn old_duplicate_is_sent_once_more() {
+        let mut spool = Spool::new(1 << 20);
+        let headers = Headers::from_pairs([(ID_HEADER, "publisher 7 orders.1")]).unwrap();
+        let message = Message { headers, ..Message::new("orders.1".parse().unwrap(), "payload") };
+        for _ in 0..2 {
+            assert!(spool.push(at(0), 3, message.clone()));
+        }
+        spool.set_carried(3, true);
+        let mut next = |spool: &mut Spool, second| {
+            let (ticket, message) = spool.poll(at(second)).expect("it waits");
+            (ticket, message.headers.field(ID_HEADER).unwrap().to_owned())
+        };
+        let (first, _) = next(&mut spool, 1);
+        assert!(!spool.on_outcome(at(1), first, StoreOutcome::Duplicate), "another gateway has just stored it");
+        let (second, id) = next(&mut spool, 300);
+        assert!(spool.on_outcome(at(300), second, StoreOutcome::Duplicate), "the stored copy may be an old one");
+        let (again, other_id) = next(&mut spool, 300);
+        assert_ne!(id, other_id);
+        assert!(!spool.on_outcome(at(301), again, StoreOutcome::Duplicate), "it is stored with the other id");
+        assert_eq!((spool.size(), spool.poll(at(301))), (SpoolSize::default(), None));
+    }
 }

@@ -42,6 +42,15 @@ fn message_id(envelope: &LinkEnvelope, subject: &str) -> String {
     }
 }
 
+/// Returns the header fields of a durable message with another id, so that the stream stores it beside an earlier copy.
+///
+/// # Errors
+/// One of the fields cannot be written.
+pub(super) fn with_other_id(headers: &Headers) -> Result<Headers, HeaderError> {
+    let id = format!("{} again", headers.field(ID_HEADER).unwrap_or_default());
+    Headers::from_pairs(std::iter::once((ID_HEADER, id.as_str())).chain(without(headers, &[ID_HEADER])))
+}
+
 /// A message of the cluster's stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StoredMessage {
