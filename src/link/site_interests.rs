@@ -127,8 +127,8 @@ mod tests {
         assert!(interests.bytes <= SITE_BYTES_MAX && interests.summaries.len() <= SITE_GATEWAYS_MAX);
         assert!(interests.on_announcement(at(0), announcement("hq", 1, patterns(200))), "another site has room");
         // A summary that grows beyond the room leaves the one before.
-        for gateway in 2..60 {
-            interests.on_announcement(at(0), announcement("hq", gateway, patterns(200)));
+        for gateway in 2..63 {
+            interests.on_announcement(at(0), announcement("hq", gateway, patterns(250)));
         }
         interests.on_announcement(at(0), announcement("hq", 63, std::iter::once("a.b".to_owned())));
         assert!(!interests.on_announcement(at(0), announcement("hq", 63, patterns(250))));
