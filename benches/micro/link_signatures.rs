@@ -1,9 +1,11 @@
 //! Cost of the signatures of a link, for each message.
 
 use super::{Figures, nanos_each};
+use seqcast::link::signatures::realm_trust::RealmTrust;
 use seqcast::link::signatures::signer::LinkSigner;
-use seqcast::link::signatures::verifier::{LinkVerifier, RealmTrust};
+use seqcast::link::signatures::verifier::LinkVerifier;
 use seqcast::message::{Epoch, Headers, Message};
+use seqcast::security::batch_signature::BatchCodeKey;
 use seqcast::security::realm::{Certificate, HostIdentity, PeerPermissions, RealmMode, RealmName, Trust, TrustAnchor};
 use seqcast::security::{ProvenCertificate, Secret};
 use seqcast::subject::Pattern;
@@ -24,15 +26,17 @@ pub fn link_signatures(figures: &mut Figures) {
     let own = Certificate::sign_own(realm.clone(), name, &identity, PeerPermissions::all(), 1).expect("it fits");
     let certificate = ProvenCertificate::new(&own.encode(), &secret);
     let (site, gateway) = ("plant1".parse().expect("a name"), Epoch::new(7).expect("not 0"));
-    let mut signer = LinkSigner::new(site, gateway, identity.shared_signing_key(), certificate);
+    let code_key = BatchCodeKey::of(&secret);
+    let mut signer = LinkSigner::new(site, gateway, identity.shared_signing_key(), code_key, certificate);
     signer.on_link(NOW.instant, true);
-    let announcement = signer.poll(NOW.instant, NOW.wall, || None).expect("it is due");
+    let announcement = signer.poll(NOW, || None).expect("it is due");
     let origin = "plant1 6b1f90a2c3d4e5f6 3 1207 1102 18 b41c09e2aa70d355 A.test 5c19adc000000007 4711 b8335b8";
     let headers = Headers::from_pairs([("Seqcast-Origin", origin)]).expect("a field");
     let message = Message { headers, ..Message::new("plant.press.1".parse().expect("a subject"), vec![b'x'; 64]) };
     for batch in [1, 64] {
         let sign = |signer: &mut LinkSigner| -> Vec<Message> {
-            (0..MESSAGES / batch).flat_map(|_| signer.sign(NOW.wall, vec![message.clone(); batch])).collect()
+            let batches = (0..MESSAGES / batch).flat_map(|_| signer.sign(NOW, vec![message.clone(); batch]));
+            batches.flatten().collect()
         };
         let nanos = nanos_each(MESSAGES, || drop(black_box(sign(&mut signer))));
         figures.add(format!("sign a message of 64 bytes, batches of {batch}"), nanos);
@@ -40,7 +44,7 @@ pub fn link_signatures(figures: &mut Figures) {
         let all: PatternSet = [">".parse::<Pattern>().expect("a pattern")].into_iter().collect();
         let nanos = nanos_each(MESSAGES, || {
             let hosts = Box::new(super::security::UnpinnedTrust::new(Trust::new(realm.clone(), TrustAnchor::OwnKey)));
-            let trust = RealmTrust { mode: RealmMode::Realm, secret: secret.clone(), hosts };
+            let trust = RealmTrust::new(RealmMode::Realm, &secret, hosts);
             let mut verifier = LinkVerifier::new(trust, all.clone(), all.clone());
             verifier.on_certificate(NOW, &announcement);
             let opened = signed.iter().filter_map(|message| verifier.open(NOW, message.clone())).count();

@@ -24,6 +24,11 @@ pub const CALL_PREFIX: &str = "_SEQCAST.LINK.CALL.";
 /// Subjects of the cluster for the replies to these, followed by the site and the gateway that sent the request, and
 /// its number.
 pub const REPLY_PREFIX: &str = "_SEQCAST.LINK.REPLY.";
+/// Subjects of the cluster for the positions of sites in its stream, followed by the names of the stream and the site.
+pub const POSITION_PREFIX: &str = "_SEQCAST.LINK.POSITION.";
+/// Subjects of the cluster on which its stream answers a gateway, followed by the site and the gateway. Only the servers
+/// of the cluster publish there.
+pub const INBOX_PREFIX: &str = "_SEQCAST.LINK.INBOX.";
 /// Header field of such a request with its subject.
 pub const SUBJECT_HEADER: &str = "Seqcast-Subject";
 /// Header field of a reply that a gateway sends itself. The value [`NO_RESPONDERS`] says that no program of the site

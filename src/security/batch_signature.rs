@@ -18,6 +18,8 @@
 //!  35 +------------------------------------+
 //!     | signature, Ed25519                 |  64 bytes
 //!  99 +------------------------------------+
+//!     | code of the realm                  |  16 bytes
+//! 115 +------------------------------------+
 //!     | hashes beside the path to the root |  32 bytes each, the lowest first, at most 6
 //!     +------------------------------------+
 //! ```
@@ -27,11 +29,18 @@
 //! an inner node that of `seqcast 1 link node`, a zero byte and the hashes of its two children. A node without a
 //! neighbour at its right is its own parent. Neither of the three texts begins like another one, and each part of a
 //! message has its length before it: 4 bytes.
+//!
+//! The code is the first bytes of an HMAC-SHA-256 of the signed text, by a key that is derived from the realm's secret.
+//! Everybody can make a wrong signature, and its check costs 40 us. The check of the code costs about 1 us, and only
+//! members of the realm can make a right one.
 
 use super::realm::{KEY_BYTES, SIGNATURE_BYTES, SigningKey, is_signed_by};
+use super::secret::Secret;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use ring::digest::{Context, SHA256, digest};
+use ring::hmac::{self, HMAC_SHA256};
+use subtle::ConstantTimeEq;
 
 /// Maximum number of messages in a batch.
 pub const BATCH_MESSAGES_MAX: usize = 64;
@@ -44,7 +53,9 @@ pub const BATCH_SIGNATURE_TEXT_MAX: usize = SIGNATURE_MAX.div_ceil(3) * 4;
 const VERSION: u8 = 1;
 const HASH_BYTES: usize = 32;
 /// Bytes before the hashes.
-const FIXED_BYTES: usize = 3 + 8 + 8 + CERTIFICATE_ID_BYTES + SIGNATURE_BYTES;
+const FIXED_BYTES: usize = 3 + 8 + 8 + CERTIFICATE_ID_BYTES + SIGNATURE_BYTES + CODE_BYTES;
+/// Bytes of the code of the realm.
+const CODE_BYTES: usize = 16;
 /// Maximum number of hashes beside a path.
 const PATH_MAX: usize = BATCH_MESSAGES_MAX.ilog2() as usize;
 const SIGNATURE_MAX: usize = FIXED_BYTES + PATH_MAX * HASH_BYTES;
@@ -52,6 +63,36 @@ const SIGNATURE_MAX: usize = FIXED_BYTES + PATH_MAX * HASH_BYTES;
 const BATCH_LABEL: &[u8] = b"seqcast 1 link batch\0";
 const MESSAGE_LABEL: &[u8] = b"seqcast 1 link message\0";
 const NODE_LABEL: &[u8] = b"seqcast 1 link node\0";
+/// Input of the derivation of the key of codes from the realm's secret.
+const CODE_KEY_INFO: &[u8] = b"seqcast 1 link batch";
+
+/// The key of the codes of a realm, by which its members recognize each other's batches.
+#[derive(Clone, Debug)]
+pub struct BatchCodeKey {
+    secret: Secret,
+    key: hmac::Key,
+}
+
+impl BatchCodeKey {
+    /// Returns the key of a realm with this secret.
+    pub fn of(realm_secret: &Secret) -> BatchCodeKey {
+        let secret = realm_secret.derive(CODE_KEY_INFO);
+        let key = hmac::Key::new(HMAC_SHA256, secret.bytes());
+        BatchCodeKey { secret, key }
+    }
+
+    fn code(&self, signed_text: &[u8]) -> [u8; CODE_BYTES] {
+        *hmac::sign(&self.key, signed_text).as_ref().first_chunk().expect("HMAC-SHA-256 gives 32 bytes")
+    }
+}
+
+impl PartialEq for BatchCodeKey {
+    fn eq(&self, other: &BatchCodeKey) -> bool {
+        self.secret == other.secret
+    }
+}
+
+impl Eq for BatchCodeKey {}
 
 /// The id of a certificate: the first bytes of its SHA-256.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -124,7 +165,29 @@ pub struct BatchSignature {
     /// Index of the message in the batch.
     pub index: u8,
     signature: [u8; SIGNATURE_BYTES],
-    path: Vec<BatchHash>,
+    code: [u8; CODE_BYTES],
+    path: HashPath,
+}
+
+/// The hashes beside the path from a message to the root, the lowest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct HashPath {
+    hashes: [BatchHash; PATH_MAX],
+    length: usize,
+}
+
+impl HashPath {
+    const EMPTY: HashPath = HashPath { hashes: [BatchHash([0; HASH_BYTES]); PATH_MAX], length: 0 };
+
+    /// Appends a hash. There are at most [`PATH_MAX`].
+    fn push(&mut self, hash: BatchHash) {
+        self.hashes[self.length] = hash;
+        self.length += 1;
+    }
+
+    fn as_slice(&self) -> &[BatchHash] {
+        &self.hashes[..self.length]
+    }
 }
 
 /// The root of a batch with its signature. It is the same for each message of the batch.
@@ -146,22 +209,28 @@ impl SignedRoot {
 ///
 /// # Panics
 /// There is no message, or there are more than [`BATCH_MESSAGES_MAX`].
-pub fn sign_batch(key: &SigningKey, batch: BatchDescription, hashes: &[BatchHash]) -> Vec<BatchSignature> {
+pub fn sign_batch(
+    key: &SigningKey,
+    code_key: &BatchCodeKey,
+    batch: BatchDescription,
+    hashes: &[BatchHash],
+) -> Vec<BatchSignature> {
     assert!((1..=BATCH_MESSAGES_MAX).contains(&hashes.len()), "a batch has 1 to {BATCH_MESSAGES_MAX} messages");
     let batch = BatchDescription { messages: hashes.len() as u8, ..batch };
-    let mut paths: Vec<Vec<BatchHash>> = vec![Vec::with_capacity(PATH_MAX); hashes.len()];
+    let mut paths = vec![HashPath::EMPTY; hashes.len()];
     let mut level = hashes.to_vec();
     let mut height = 0;
     while 1 < level.len() {
         for (index, path) in paths.iter_mut().enumerate() {
-            path.extend(level.get((index >> height) ^ 1));
+            level.get((index >> height) ^ 1).iter().for_each(|hash| path.push(**hash));
         }
         level = level.chunks(2).map(parent).collect();
         height += 1;
     }
-    let signature = key.sign(&batch.signed_text(level[0]));
-    let signed = |(index, path): (usize, Vec<BatchHash>)| BatchSignature { batch, index: index as u8, signature, path };
-    paths.into_iter().enumerate().map(signed).collect()
+    let text = batch.signed_text(level[0]);
+    let (signature, code) = (key.sign(&text), code_key.code(&text));
+    let signed = paths.into_iter().zip(0..);
+    signed.map(|(path, index)| BatchSignature { batch, index, signature, code, path }).collect()
 }
 
 fn parent(children: &[BatchHash]) -> BatchHash {
@@ -175,7 +244,7 @@ impl BatchSignature {
     /// Returns the root of the batch if the message has this hash.
     pub fn root(&self, message: BatchHash) -> SignedRoot {
         let mut hash = message;
-        let mut path = self.path.iter();
+        let mut path = self.path.as_slice().iter();
         let (mut index, mut count) = (self.index, self.batch.messages);
         while 1 < count {
             if index % 2 == 1 {
@@ -188,6 +257,12 @@ impl BatchSignature {
         SignedRoot { batch: self.batch, root: hash, signature: self.signature }
     }
 
+    /// Returns whether a member of the realm with this key has made the batch with this root. The member need not be the
+    /// signer.
+    pub fn is_of_member(&self, root: &SignedRoot, key: &BatchCodeKey) -> bool {
+        self.code.ct_eq(&key.code(&self.batch.signed_text(root.root))).into()
+    }
+
     /// Returns the bytes.
     pub fn encode(&self) -> Vec<u8> {
         let BatchDescription { messages, time_micros, run, certificate } = self.batch;
@@ -196,7 +271,8 @@ impl BatchSignature {
         bytes.extend(run.to_be_bytes());
         bytes.extend(certificate.0);
         bytes.extend(self.signature);
-        bytes.extend(self.path.iter().flat_map(|hash| hash.0));
+        bytes.extend(self.code);
+        bytes.extend(self.path.as_slice().iter().flat_map(|hash| hash.0));
         bytes
     }
 
@@ -207,8 +283,9 @@ impl BatchSignature {
         let (run, rest) = rest.split_first_chunk()?;
         let (certificate, rest) = rest.split_first_chunk()?;
         let (signature, rest) = rest.split_first_chunk()?;
+        let (code, rest) = rest.split_first_chunk()?;
         let (hashes, left) = rest.as_chunks::<HASH_BYTES>();
-        let is_sound = version == VERSION
+        let is_valid = version == VERSION
             && usize::from(messages) <= BATCH_MESSAGES_MAX
             && index < messages
             && left.is_empty()
@@ -219,8 +296,12 @@ impl BatchSignature {
             run: u64::from_be_bytes(*run),
             certificate: CertificateId(*certificate),
         };
-        let path = hashes.iter().copied().map(BatchHash).collect();
-        is_sound.then_some(BatchSignature { batch, index, signature: *signature, path })
+        let decoded = || {
+            let mut path = HashPath::EMPTY;
+            hashes.iter().for_each(|hash| path.push(BatchHash(*hash)));
+            BatchSignature { batch, index, signature: *signature, code: *code, path }
+        };
+        is_valid.then(decoded)
     }
 
     /// Returns the bytes in base64 without padding.
@@ -254,6 +335,10 @@ mod tests {
         BatchDescription { messages: 0, time_micros: 5, run: 7, certificate: CertificateId::of(b"certificate") }
     }
 
+    fn code_key(seed: u8) -> BatchCodeKey {
+        BatchCodeKey::of(&Secret::new([seed; 32]))
+    }
+
     fn hash(number: usize) -> BatchHash {
         BatchHash::of_message([&b"plant.7"[..], &(number as u64).to_be_bytes()])
     }
@@ -263,11 +348,13 @@ mod tests {
         let key = SigningKey::from_seed(&[1; 32]);
         for count in 1..=BATCH_MESSAGES_MAX {
             let hashes: Vec<BatchHash> = (0..count).map(hash).collect();
-            let signatures = sign_batch(&key, description(), &hashes);
+            let signatures = sign_batch(&key, &code_key(1), description(), &hashes);
             let roots: Vec<SignedRoot> =
                 signatures.iter().zip(&hashes).map(|(signature, hash)| signature.root(*hash)).collect();
             assert!(roots.iter().all(|root| *root == roots[0]), "{count} messages have one root");
             assert!(roots[0].is_signed_by(key.public()));
+            assert!(signatures.iter().all(|signature| signature.is_of_member(&roots[0], &code_key(1))));
+            assert!(!signatures[0].is_of_member(&roots[0], &code_key(2)));
             for (index, signature) in signatures.iter().enumerate() {
                 let text = signature.to_text();
                 assert!(text.len() <= BATCH_SIGNATURE_TEXT_MAX);
@@ -284,15 +371,17 @@ mod tests {
         let mut rng = Rng::new(3);
         for count in [1, 2, 3, 7, 37, 64] {
             let hashes: Vec<BatchHash> = (0..count).map(hash).collect();
-            let signatures = sign_batch(&key, description(), &hashes);
+            let signatures = sign_batch(&key, &code_key(1), description(), &hashes);
             let index = rng.below(count as u64) as usize;
             let bytes = signatures[index].encode();
             assert!(!signatures[index].root(hashes[index]).is_signed_by(other.public()));
             for bit in 0..bytes.len() * 8 {
                 let mut changed = bytes.clone();
                 changed[bit / 8] ^= 1 << (bit % 8);
-                let is_signed = BatchSignature::decode(&changed)
-                    .is_some_and(|signature| signature.root(hashes[index]).is_signed_by(key.public()));
+                let is_signed = BatchSignature::decode(&changed).is_some_and(|signature| {
+                    let root = signature.root(hashes[index]);
+                    root.is_signed_by(key.public()) && signature.is_of_member(&root, &code_key(1))
+                });
                 assert!(!is_signed, "bit {bit} of message {index} of {count}");
             }
         }
@@ -302,10 +391,10 @@ mod tests {
     fn swapped_paths_are_refused() {
         let key = SigningKey::from_seed(&[1; 32]);
         let hashes: Vec<BatchHash> = (0..64).map(hash).collect();
-        let signatures = sign_batch(&key, description(), &hashes);
+        let signatures = sign_batch(&key, &code_key(1), description(), &hashes);
         for (index, signature) in signatures.iter().enumerate() {
             let mut swapped = signature.clone();
-            swapped.path.swap(index % 6, (index + 1) % 6);
+            swapped.path.hashes.swap(index % 6, (index + 1) % 6);
             assert!(!swapped.root(hashes[index]).is_signed_by(key.public()));
             let moved = BatchSignature { index: (signature.index + 1) % 64, ..signature.clone() };
             assert!(!moved.root(hashes[index]).is_signed_by(key.public()));

@@ -14,9 +14,9 @@ use seqcast::link::shares::share_of;
 use seqcast::link::signatures::signer::LinkSigner;
 use seqcast::message::{Epoch, Headers, Message};
 use seqcast::security::ProvenCertificate;
+use seqcast::security::batch_signature::BatchCodeKey;
 use seqcast::storage::realm::RealmDirectory;
 use seqcast::subject::Pattern;
-use seqcast::time::{Instant, WallTime};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -104,9 +104,10 @@ impl Intruder {
         let certificate = local.certificate.as_ref().expect("a certificate").encode();
         let certificate = ProvenCertificate::new(&certificate, &local.realm.secret);
         let (site, key) = ("plant1".parse().expect("a name"), local.identity.shared_signing_key());
-        let mut signer = LinkSigner::new(site, epoch(), key, certificate);
-        signer.on_link(Instant::ZERO, true);
-        let announcement = signer.poll(Instant::ZERO, wall(), || None).expect("the announcement");
+        let code_key = BatchCodeKey::of(&local.realm.secret);
+        let mut signer = LinkSigner::new(site, epoch(), key, code_key, certificate);
+        signer.on_link(Clock::now().instant, true);
+        let announcement = signer.poll(Clock::now(), || None).expect("the announcement");
         let mut intruder = Intruder { client, signer };
         intruder.publish(&announcement);
         intruder
@@ -121,7 +122,7 @@ impl Intruder {
 
     /// Publishes a message with the signature of the host. Returns it.
     fn publish_signed(&mut self, message: Message) -> Message {
-        let signed = self.signer.sign(wall(), vec![message]).remove(0);
+        let signed = self.signer.sign(Clock::now(), vec![message]).remove(0).expect("fields that can be written");
         self.publish(&signed);
         signed
     }
@@ -129,10 +130,6 @@ impl Intruder {
 
 fn epoch() -> Epoch {
     Epoch::new(0xe).expect("not 0")
-}
-
-fn wall() -> WallTime {
-    Clock::now().wall
 }
 
 /// Returns the first message of a share that the intruder exports in the name of a site.

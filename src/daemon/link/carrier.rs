@@ -271,8 +271,7 @@ impl LinkCarrier {
             Some(message) if message.subject.as_bytes().first() == Some(&b'_') => {}
             Some(message) if is_first_match(&self.subjects.patterns, index, &message.subject) => {
                 let mut gateway = self.gateway.borrow_mut();
-                // The gateway drops messages of the stream. They are verified when they are read from it.
-                if !(self.signing.is_some() && gateway.durable().is_stored(&message))
+                if (self.signing.is_none() || gateway.uses_hub_message(&message))
                     && let Some(OpenedMessage { message, .. }) = self.open(message)
                 {
                     gateway.on_hub_message(Clock::now().instant, message);

@@ -23,8 +23,6 @@ use tokio::sync::mpsc::{Receiver, channel};
 /// Maximum number of messages of one subscription that wait in the client. The link takes them in its next turn. Further
 /// ones are lost.
 const MESSAGES_MAX: usize = 16_384;
-/// Queue group of the gateways of a site: one of them takes a request.
-const GATEWAYS: &str = "gateways";
 /// Maximum number of messages that wait in the client. After an outage it sends those that are left.
 const COMMANDS_MAX: usize = 64;
 /// Maximum number of events of the connection that wait.
@@ -45,6 +43,8 @@ pub(super) struct HubSettings {
     pub(super) tls: Option<(ClientConfig, CertificateRefusal)>,
     /// Name of the connection, which the cluster shows.
     pub(super) name: String,
+    /// Prefix of the subjects on which the cluster's stream answers this gateway.
+    pub(super) inbox_prefix: String,
 }
 
 /// Site and gateway, of which the subjects of requests are made.
@@ -80,6 +80,7 @@ impl Hub {
         let options = ConnectOptions::new()
             .name(&settings.name)
             .no_echo()
+            .custom_inbox_prefix(&settings.inbox_prefix)
             .retry_on_initial_connect()
             .max_reconnects(None)
             .connection_timeout(CONNECT_TIMEOUT)
@@ -131,8 +132,8 @@ impl Hub {
         }
         let RelaySubjects { site, gateway } = relay;
         subscriptions.system.push(self.client.subscribe(format!("{REPLY_PREFIX}{site}.{gateway}.*")).await?);
-        let calls = self.client.queue_subscribe(format!("{CALL_PREFIX}{site}"), GATEWAYS.to_owned()).await?;
-        subscriptions.system.push(calls);
+        // All gateways get it, so that none accepts a repetition of a request that another one has had.
+        subscriptions.system.push(self.client.subscribe(format!("{CALL_PREFIX}{site}")).await?);
         Ok(subscriptions)
     }
 
@@ -182,21 +183,22 @@ pub(super) fn received_reply(received: &async_nats::Message) -> Option<Subject> 
     received.reply.as_ref()?.as_str().parse().ok()
 }
 
-/// Returns a message of the cluster as one of the bus, without its reply subject, and without the header field that
-/// only gateways may write on their own LAN; `None` if its subject or its headers are none of the bus.
+/// Returns a message of the cluster as one of the bus, without its reply subject; `None` if its subject or its headers
+/// are none of the bus.
 pub(super) fn received_message(received: async_nats::Message) -> Option<Message> {
     let subject: Subject = received.subject.as_str().parse().ok()?;
-    let headers = match &received.headers {
-        Some(fields) => {
-            let pairs = fields.iter().flat_map(|(key, values)| {
-                let key: &str = key.as_ref();
-                values.iter().map(move |value| (key, value.as_str()))
-            });
-            Headers::from_pairs(pairs.filter(|(key, _)| !key.eq_ignore_ascii_case(STORED_HEADER))).ok()?
-        }
-        None => Headers::new(),
-    };
+    let headers = received.headers.as_ref().map_or_else(|| Some(Headers::new()), bus_headers)?;
     Some(Message { headers, ..Message::new(subject, received.payload) })
+}
+
+/// Returns header fields of the cluster as those of a message of the bus, without the one that only gateways may write
+/// on their own LAN; `None` if one of them is none of the bus.
+pub(super) fn bus_headers(fields: &HeaderMap) -> Option<Headers> {
+    let pairs = fields.iter().flat_map(|(key, values)| {
+        let key: &str = key.as_ref();
+        values.iter().map(move |value| (key, value.as_str()))
+    });
+    Headers::from_pairs(pairs.filter(|(key, _)| !key.eq_ignore_ascii_case(STORED_HEADER))).ok()
 }
 
 #[cfg(test)]

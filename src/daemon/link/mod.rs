@@ -30,6 +30,8 @@ use crate::link::event_relay::relayed_types::RelayedTypes;
 use crate::link::gateway::Gateway;
 use crate::link::gateway_settings::GatewaySettings;
 use crate::link::hub_sender::{SITE_PREFIX, site_publications};
+use crate::link::site_name::SiteName;
+use crate::link::system_messages::INBOX_PREFIX;
 use crate::message::{Epoch, Refusal};
 use crate::proto::peer::inbox_of;
 use crate::time::{ClockReading, Instant};
@@ -112,11 +114,11 @@ impl Link {
             message_bytes_max: core.peer.settings().message_bytes_max,
             permitted,
         };
-        let hub = hub_settings(config, format!("seqcast {site} {}", config.name))?;
         let lan = LanClient::open(core, &settings)?;
         let types = RelayedTypes { exports: config.link_events.clone(), imports: config.link_events_import.clone() };
         let events = types.is_any().then(|| EventClient::open(core, &lan)).transpose()?;
         let epoch = std::iter::repeat_with(random_u64).find_map(Epoch::new).expect("a random number is rarely 0");
+        let hub = hub_settings(config, &site, epoch)?;
         let report = SharedReport::new(&settings, epoch, &config.link);
         let patterns = settings.exchanged([]);
         let relay = RelaySubjects { site: site.clone(), gateway: epoch };
@@ -212,7 +214,7 @@ fn stream_settings(config: &Config) -> HubStreamSettings {
     }
 }
 
-fn hub_settings(config: &Config, name: String) -> Result<HubSettings, LinkError> {
+fn hub_settings(config: &Config, site: &SiteName, gateway: Epoch) -> Result<HubSettings, LinkError> {
     let credentials = LinkCredentials::read(config.link_credentials.as_deref()).map_err(LinkError::Credentials)?;
     let is_encrypted = config.link_tls_ca.is_some() || config.link.iter().any(HubAddress::is_encrypted);
     if !is_encrypted && credentials.is_password() {
@@ -220,5 +222,6 @@ fn hub_settings(config: &Config, name: String) -> Result<HubSettings, LinkError>
     }
     let tls = is_encrypted.then(|| hub_tls::client_config(config.link_tls_ca.as_deref()));
     let tls = tls.transpose().map_err(LinkError::Tls)?;
-    Ok(HubSettings { addresses: config.link.clone(), credentials, tls, name })
+    let (name, inbox_prefix) = (format!("seqcast {site} {}", config.name), format!("{INBOX_PREFIX}{site}.{gateway}"));
+    Ok(HubSettings { addresses: config.link.clone(), credentials, tls, name, inbox_prefix })
 }

@@ -1,6 +1,5 @@
 //! The signatures of a link in a realm: of what it sends to the cluster, and of what comes from there.
 
-use super::carrier::durable::StoredArrival;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::daemon::link_realm::{LinkRealm, LinkRealmUpdates};
@@ -11,7 +10,7 @@ use crate::link::site_name::SiteName;
 use crate::message::{Epoch, Message};
 use crate::subject::pattern_set::PatternSet;
 use crate::subject::permitted_subjects::PermittedSubjects;
-use crate::time::ClockReading;
+use crate::time::{ClockReading, WallTime};
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::time::Duration;
@@ -41,7 +40,7 @@ impl LinkSigning {
         let LinkRealm { name, trust, certificate, key } = realm;
         LinkSigning {
             realm: name,
-            signer: RefCell::new(LinkSigner::new(site.clone(), gateway, key, certificate)),
+            signer: RefCell::new(LinkSigner::new(site.clone(), gateway, key, trust.code_key().clone(), certificate)),
             verifier: RefCell::new(LinkVerifier::new(
                 trust,
                 config.link_import.clone(),
@@ -74,13 +73,12 @@ impl LinkSigning {
 
     /// Returns the next message for the cluster, signed. `poll` gives those of the gateway.
     pub(super) fn next_for_hub(&self, poll: impl FnMut() -> Option<Message>) -> Option<Message> {
-        let now = Clock::now();
-        self.signer.borrow_mut().poll(now.instant, now.wall, poll)
+        self.signer.borrow_mut().poll(Clock::now(), poll)
     }
 
-    /// Signs a batch of durable messages.
-    pub(super) fn sign(&self, messages: Vec<Message>) -> Vec<Message> {
-        self.signer.borrow_mut().sign(Clock::now().wall, messages)
+    /// Signs a batch of durable messages. `None` in place of one that cannot be signed.
+    pub(super) fn sign(&self, messages: Vec<Message>) -> Vec<Option<Message>> {
+        self.signer.borrow_mut().sign(Clock::now(), messages)
     }
 
     /// Handles a change of the connection. Returns the messages that are not sent any more.
@@ -92,7 +90,7 @@ impl LinkSigning {
     pub(super) fn on_certificate(&self, message: &Message) {
         let now = Clock::now();
         if self.verifier.borrow_mut().on_certificate(now, message) {
-            self.signer.borrow_mut().on_asked(now.instant);
+            self.signer.borrow_mut().on_certificate_request(now.instant);
         }
     }
 
@@ -101,9 +99,9 @@ impl LinkSigning {
         self.verifier.borrow_mut().open(Clock::now(), message)
     }
 
-    /// Opens a message of the stream.
-    pub(super) fn open_stored(&self, arrival: &StoredArrival, message: Message) -> Option<Message> {
-        let opened = self.verifier.borrow_mut().open_stored(Clock::now(), arrival.at, message);
+    /// Opens a message that a stream has stored at this time.
+    pub(super) fn open_stored(&self, stored: WallTime, message: Message) -> Option<Message> {
+        let opened = self.verifier.borrow_mut().open_stored(Clock::now(), stored, message);
         opened.map(|opened| opened.message)
     }
 
@@ -111,9 +109,10 @@ impl LinkSigning {
     pub(super) fn on_tick(&self, now: ClockReading) {
         let mut verifier = self.verifier.borrow_mut();
         if let Some(LinkRealm { trust, certificate, .. }) = self.updates.take() {
+            self.signer.borrow_mut().set_realm(now.instant, trust.code_key().clone(), certificate);
             verifier.set_trust(now, trust);
-            self.signer.borrow_mut().set_certificate(now.instant, certificate);
         }
+        self.signer.borrow_mut().take_notice().iter().for_each(|notice| tracing::warn!("{notice}"));
         while let Some(notice) = verifier.poll_notice() {
             tracing::warn!("{notice}");
         }
@@ -129,6 +128,7 @@ impl LinkSigning {
             "realm": self.realm,
             "certificates": verifier.certificates(),
             "signed": self.signer.borrow().signed_count,
+            "unsignable": self.signer.borrow().unsignable_count,
             "verified": counts.verified,
             "unsigned": counts.unsigned,
             "unknown_certificates": counts.unknown_certificates,

@@ -267,7 +267,7 @@ mod tests {
             assert!(spool.push(at(0), 3, message.clone()));
         }
         spool.set_carried(3, true);
-        let mut next = |spool: &mut Spool, second| {
+        let next = |spool: &mut Spool, second| {
             let (ticket, message) = spool.poll(at(second)).expect("it waits");
             (ticket, message.headers.field(ID_HEADER).unwrap().to_owned())
         };

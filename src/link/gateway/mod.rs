@@ -17,7 +17,7 @@ mod unannounced_gateways;
 use self::events::event_relay;
 use self::unannounced_gateways::UnannouncedGateways;
 use super::durable::DurableGateway;
-use super::envelope::LinkEnvelope;
+use super::envelope::{LinkEnvelope, ORIGIN_HEADER};
 use super::event_relay::{EVENT_PREFIX, EventRelay};
 use super::export::{Export, Exporter, ROUND_INTERVAL};
 use super::gateway_counts::{GatewayCounts, SiteConflict, SiteCounts};
@@ -247,6 +247,16 @@ impl Gateway {
         } else if subject.strip_prefix(REQUEST_PREFIX.as_bytes()) == Some(self.settings.site.as_str().as_bytes()) {
             self.on_request(&message);
         }
+    }
+
+    /// Returns whether [`Gateway::on_hub_message`] does something with a message: one that this site imports, or an own one
+    /// that returns. Those of the stream are read from there.
+    pub fn uses_hub_message(&self, message: &Message) -> bool {
+        let is_own = || {
+            let origin = message.headers.field(ORIGIN_HEADER).and_then(|value| value.split(' ').next());
+            origin == Some(self.settings.site.as_str())
+        };
+        !self.durable.is_stored(message) && (self.settings.imports.matches(&message.subject) || is_own())
     }
 
     /// Handles a message of the cluster on another subject.

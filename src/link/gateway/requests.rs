@@ -7,7 +7,7 @@ use crate::link::interest_summary::{LanInterest, LanReceivers};
 use crate::link::pending_request::RequestOrigin;
 use crate::link::request_relay::RelayCounts;
 use crate::link::shares::share_of;
-use crate::link::system_messages::GatewayAnnouncement;
+use crate::link::system_messages::{CALL_PREFIX, GatewayAnnouncement, SUBJECT_HEADER};
 use crate::message::{Delivery, Epoch, Message};
 use crate::subject::pattern_set::PatternSet;
 use crate::subject::{Pattern, Subject};
@@ -73,9 +73,20 @@ impl Gateway {
     /// Handles a message of the cluster about interest, a request or a reply. `is_unserved` says that the cluster itself
     /// reports that nobody has received a request.
     pub fn on_relay_message(&mut self, now: Instant, message: Message, is_unserved: bool, sender: &HubSender) {
+        if self.is_for_another_gateway(&message) {
+            return;
+        }
         if !self.relay.on_hub_message(now, message, is_unserved, sender) {
             self.counts.invalid += 1;
         }
+    }
+
+    /// Returns whether another gateway of this site handles a request of another one: the one that carries the share of
+    /// its subject.
+    fn is_for_another_gateway(&self, message: &Message) -> bool {
+        let is_call = message.subject.as_str().starts_with(CALL_PREFIX);
+        let subject = is_call.then(|| message.headers.field(SUBJECT_HEADER)?.parse().ok()).flatten();
+        subject.is_some_and(|subject: Subject| !self.election.answers(share_of(&subject)))
     }
 
     /// Returns the counts of requests.

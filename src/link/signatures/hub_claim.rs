@@ -1,11 +1,13 @@
 //! The claim of a message of the cluster: the site in whose name it is sent, and the subject on which it is published.
 
+use super::CERTIFICATE_PREFIX;
 use crate::event::server_origin::SITE_HEADER;
 use crate::link::envelope::ORIGIN_HEADER;
 use crate::link::event_relay::{EVENT_PREFIX, REQUEST_HEADER};
 use crate::link::site_name::SiteName;
 use crate::link::system_messages::{
-    BYE_PREFIX, CALL_PREFIX, INTEREST_PREFIX, MANIFEST_PREFIX, REPLY_PREFIX, REQUEST_PREFIX, SUBJECT_HEADER,
+    BYE_PREFIX, CALL_PREFIX, INTEREST_PREFIX, MANIFEST_PREFIX, POSITION_PREFIX, REPLY_PREFIX, REQUEST_PREFIX,
+    SUBJECT_HEADER,
 };
 use crate::message::{Headers, Message};
 use crate::subject::Subject;
@@ -13,7 +15,7 @@ use crate::subject::Subject;
 /// Claim of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum HubClaim {
-    /// It is of a gateway of any site.
+    /// Sent by a gateway; names no site.
     Gateway,
     /// It is of a gateway of this site.
     Site(SiteName),
@@ -42,6 +44,8 @@ impl HubClaim {
         }
         if subject.starts_with(CALL_PREFIX) {
             let called = headers.field(SUBJECT_HEADER)?;
+            // Every host may use some subjects that begin so, but none of them crosses.
+            let called = Some(called).filter(|called| !called.starts_with('_'))?;
             return Some(HubClaim::Publication { site: origin()?, subject: called.parse().ok()? });
         }
         if let Some(words) = subject.strip_prefix(EVENT_PREFIX) {
@@ -54,8 +58,11 @@ impl HubClaim {
             };
             return site.map(HubClaim::Site);
         }
-        let site =
-            [MANIFEST_PREFIX, BYE_PREFIX, INTEREST_PREFIX].iter().find_map(|prefix| subject.strip_prefix(prefix));
+        if let Some(words) = subject.strip_prefix(POSITION_PREFIX) {
+            return words.rsplit('.').next()?.parse().ok().map(HubClaim::Site);
+        }
+        let prefixes = [MANIFEST_PREFIX, BYE_PREFIX, INTEREST_PREFIX, CERTIFICATE_PREFIX];
+        let site = prefixes.iter().find_map(|prefix| subject.strip_prefix(prefix));
         site?.parse().ok().map(HubClaim::Site)
     }
 }

@@ -13,7 +13,7 @@ use crate::security::batch_signature::CertificateId;
 use crate::security::realm::Certificate;
 use crate::security::{CertifiedHost, ProvenCertificate};
 use crate::subject::permitted_subjects::PermittedSubjects;
-use crate::time::{ClockReading, WallTime};
+use crate::time::{ClockReading, Instant, WallTime};
 use lru::LruCache;
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -42,13 +42,15 @@ pub(super) struct KnownCertificate {
     publish: PermittedSubjects,
     /// Subjects on which the host may publish in the name of sites; `None` if it may not speak for the site.
     sites: BTreeMap<SiteName, Option<PermittedSubjects>>,
+    /// Time up to which no further signatures of the host are checked, since too many wrong ones have come.
+    pub(super) blocked_to: Instant,
 }
 
 impl KnownCertificate {
     /// Creates the entry of a host with this certificate.
     pub(super) fn new(member: ProvenCertificate, certificate: Certificate, host: CertifiedHost) -> KnownCertificate {
         let publish = PermittedSubjects::of(host.permissions.publish.iter().cloned());
-        KnownCertificate { member, certificate, host, publish, sites: BTreeMap::new() }
+        KnownCertificate { member, certificate, host, publish, sites: BTreeMap::new(), blocked_to: Instant::ZERO }
     }
 
     fn publications(&mut self, site: &SiteName) -> Option<PermittedSubjects> {

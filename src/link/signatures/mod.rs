@@ -12,6 +12,7 @@
 //! [`CERTIFICATE_PREFIX`]; durable messages have them in [`CERTIFICATE_HEADER`].
 
 mod check_budget;
+mod code_keys;
 mod hub_claim;
 mod known_certificates;
 pub mod realm_trust;

@@ -2,6 +2,7 @@
 
 use super::known_certificates::KnownCertificate;
 use super::signature_refusal::SignatureRefusal;
+use crate::security::batch_signature::BatchCodeKey;
 use crate::security::realm::{Certificate, RealmMode};
 use crate::security::{CertificateVerifier, MembershipKey, ProvenCertificate, Secret};
 use crate::time::WallTime;
@@ -10,6 +11,7 @@ use crate::time::WallTime;
 pub struct RealmTrust {
     mode: RealmMode,
     membership: MembershipKey,
+    code_key: BatchCodeKey,
     hosts: Box<dyn CertificateVerifier>,
 }
 
@@ -22,7 +24,12 @@ impl std::fmt::Debug for RealmTrust {
 impl RealmTrust {
     /// Creates the rules of a realm with this mode and secret, whose certificates `hosts` checks.
     pub fn new(mode: RealmMode, secret: &Secret, hosts: Box<dyn CertificateVerifier>) -> RealmTrust {
-        RealmTrust { mode, membership: MembershipKey::of(secret), hosts }
+        RealmTrust { mode, membership: MembershipKey::of(secret), code_key: BatchCodeKey::of(secret), hosts }
+    }
+
+    /// Returns the key of the codes in the signatures of members.
+    pub fn code_key(&self) -> &BatchCodeKey {
+        &self.code_key
     }
 
     /// Returns whether the host of a certificate knows the secret of the realm.

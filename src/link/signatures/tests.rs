@@ -11,6 +11,7 @@ use crate::link::hub_sender::HubSender;
 use crate::link::site_name::SiteName;
 use crate::message::{Epoch, Headers, Message};
 use crate::rng::Rng;
+use crate::security::batch_signature::BatchCodeKey;
 use crate::security::realm::{
     Certificate, CertificateFields, HostIdentity, PeerKeys, PeerPermissions, RealmMode, RealmName, SigningKey, Trust,
     TrustAnchor, Validity, VerifiedPeer,
@@ -80,7 +81,8 @@ fn certificate(seed: u8, publish: &[&str], validity: Validity) -> ProvenCertific
 fn signer_with(seed: u8, certificate: ProvenCertificate) -> LinkSigner {
     let identity = HostIdentity::from_seed(&[seed; 32]);
     let gateway = Epoch::new(u64::from(seed)).unwrap();
-    LinkSigner::new("plant1".parse().unwrap(), gateway, identity.shared_signing_key(), certificate)
+    let (site, code_key) = ("plant1".parse().unwrap(), BatchCodeKey::of(&Secret::new(SECRET)));
+    LinkSigner::new(site, gateway, identity.shared_signing_key(), code_key, certificate)
 }
 
 fn signer(seed: u8, publish: &[&str]) -> LinkSigner {
@@ -95,7 +97,7 @@ fn at(seconds: u64) -> ClockReading {
 
 fn announce(signer: &mut LinkSigner, verifier: &mut LinkVerifier, now: ClockReading) -> bool {
     signer.on_link(now.instant, true);
-    let announcement = signer.poll(now.instant, now.wall, || None).expect("it is due");
+    let announcement = signer.poll(now, || None).expect("it is due");
     assert!(announcement.subject.as_str().starts_with(CERTIFICATE_PREFIX));
     verifier.on_certificate(now, &announcement)
 }
@@ -109,8 +111,12 @@ fn live(subject: &str, site: &str) -> Message {
     message(subject, &[("Seqcast-Origin", &format!("{site} 1 2 3")), ("Unit", "mm"), ("A", "1"), ("A", "2")])
 }
 
+fn sign(signer: &mut LinkSigner, now: ClockReading, messages: Vec<Message>) -> Vec<Message> {
+    signer.sign(now, messages).into_iter().map(|signed| signed.expect("fields that can be written")).collect()
+}
+
 fn sign_one(signer: &mut LinkSigner, now: ClockReading, message: Message) -> Message {
-    signer.sign(now.wall, vec![message]).remove(0)
+    sign(signer, now, vec![message]).remove(0)
 }
 
 const PLANT: [&str; 2] = ["plant.>", "_SEQCAST.LINK.SITE.plant1"];
@@ -122,7 +128,7 @@ fn signed_messages_open_in_any_order() {
     let mut waiting: Vec<Message> = (0..150).map(|number| live(&format!("plant.{number}"), "plant1")).collect();
     let mut signed = Vec::new();
     let mut waits = waiting.drain(..);
-    while let Some(message) = signer.poll(at(0).instant, at(0).wall, || waits.next()) {
+    while let Some(message) = signer.poll(at(0), || waits.next()) {
         signed.push(message);
     }
     assert_eq!((signed.len(), signer.signed_count), (150, 150));
@@ -133,7 +139,11 @@ fn signed_messages_open_in_any_order() {
         assert_eq!(opened.message, live(message.subject.as_str(), "plant1"));
         assert!(opened.sender.speaks_for(&"plant1".parse().unwrap()));
     }
-    assert_eq!(verifier.counts(), SignatureCounts { verified: 150, ..SignatureCounts::default() });
+    assert_eq!(
+        verifier.counts(),
+        SignatureCounts { verified: 151, ..SignatureCounts::default() },
+        "with the announcement"
+    );
 }
 
 #[test]
@@ -205,6 +215,7 @@ fn certificate_limits_sites_and_subjects() {
         (message("_SEQCAST.LINK.CALL.hq", &[own, ("Seqcast-Subject", "hq.x")]), false),
         (message("_SEQCAST.LINK.CALL.hq", &[("Seqcast-Origin", "hq"), ("Seqcast-Subject", "plant.x")]), false),
         (message("_SEQCAST.LINK.CALL.hq", &[own]), false),
+        (message("_SEQCAST.LINK.CALL.hq", &[own, ("Seqcast-Subject", "_INBOX.x.1")]), false),
         (message("_SEQCAST.LINK.REPLY.hq.0000000000000001.7", &[own]), true),
         (message("_SEQCAST.LINK.REPLY.hq.0000000000000001.7", &[("Seqcast-Origin", "hq")]), false),
         (message("_SEQCAST.LINK.REPLY.hq.0000000000000001.8", &[]), false),
@@ -256,7 +267,7 @@ fn accepted_message_ends_the_doubt_of_a_clock() {
     announce(&mut signer, &mut verifier, at(0));
     let old = sign_one(&mut signer, at(0), live("plant.x", "plant1"));
     assert_eq!(verifier.open(at(400), old), None);
-    assert!(verifier.problem(at(400).instant).is_some_and(|problem| problem.contains("400 s")));
+    assert!(verifier.problem(at(400).instant).is_some_and(|problem| problem.contains("a clock is wrong")));
     let present = sign_one(&mut signer, at(400), live("plant.x", "plant1"));
     assert!(verifier.open(at(400), present).is_some());
     assert_eq!(verifier.problem(at(400).instant), None, "it was left over from before an outage");
@@ -271,7 +282,7 @@ fn host_without_a_site_is_no_gateway() {
         let signed = sign_one(&mut signer, at(0), live(subject, "plant1"));
         assert_eq!(verifier.open(at(0), signed), None);
     }
-    assert_eq!(verifier.counts().denied, 3);
+    assert_eq!(verifier.counts().denied, 4, "with the announcement");
 }
 
 #[test]
@@ -292,8 +303,8 @@ fn replayed_messages_of_gateways_are_refused() {
     let (mut signer, mut verifier) = (signer(1, &PLANT), verifier(RealmMode::Pki));
     announce(&mut signer, &mut verifier, at(0));
     let manifest = || message("_SEQCAST.LINK.MANIFEST.plant1", &[]);
-    let signed = signer.sign(at(0).wall, vec![manifest(), manifest(), manifest()]);
-    let later = signer.sign(at(0).wall, vec![manifest()]);
+    let signed = sign(&mut signer, at(0), vec![manifest(), manifest(), manifest()]);
+    let later = sign(&mut signer, at(0), vec![manifest()]);
     for message in [&signed[0], &signed[2], &later[0]] {
         assert!(verifier.open(at(0), message.clone()).is_some());
     }
@@ -303,7 +314,7 @@ fn replayed_messages_of_gateways_are_refused() {
     assert_eq!(verifier.counts().repeated, 4);
     // Many batches within one moment do not advance the time beyond what the clocks may differ.
     for _ in 0..1000 {
-        signer.sign(at(0).wall, vec![manifest()]);
+        sign(&mut signer, at(0), vec![manifest()]);
     }
     let last = sign_one(&mut signer, at(0), manifest());
     assert!(verifier.open(at(0), last).is_some());
@@ -338,6 +349,26 @@ fn durable_messages_carry_their_certificate() {
     let mut other = self::verifier(RealmMode::Pki);
     assert_eq!(other.open_stored(at(year), at(1).wall, Message { headers: without, ..signed }), None);
     assert_eq!((verifier.counts().stale, other.counts().unknown_certificates), (1, 1));
+}
+
+#[test]
+fn positions_are_of_gateways_of_their_site() {
+    let (mut signer, mut verifier) = (signer(1, &PLANT), verifier(RealmMode::Pki));
+    let mut position = |site: &str| {
+        let subject = format!("_SEQCAST.LINK.POSITION.S.{site}");
+        sign_one(&mut signer, at(0), message(&subject, &[]))
+    };
+    let (own, other) = (position("plant1"), position("hq"));
+    for _ in 0..2 {
+        let opened = verifier.open_stored(at(1_000), at(1).wall, own.clone());
+        assert!(opened.is_some(), "several readers may read it again, without an announcement");
+    }
+    assert_eq!(verifier.open_stored(at(1_000), at(301).wall, own.clone()), None, "somebody has stored it again");
+    assert_eq!(verifier.open_stored(at(1_000), at(1).wall, other), None);
+    let changed = Message { payload: "7".into(), ..own };
+    assert_eq!(verifier.open_stored(at(1_000), at(1).wall, changed), None);
+    let counts = verifier.counts();
+    assert_eq!((counts.stale, counts.denied, counts.bad_signatures, counts.verified), (1, 1, 1, 2));
 }
 
 #[test]
@@ -399,16 +430,17 @@ fn strangers_do_not_know_the_secret() {
 fn new_certificate_is_announced_before_its_first_message() {
     let (mut signer, mut verifier) = (signer(1, &["plant.>"]), verifier(RealmMode::Pki));
     announce(&mut signer, &mut verifier, at(0));
-    signer.set_certificate(at(1).instant, certificate(1, &PLANT, Validity::default()));
+    let code_key = BatchCodeKey::of(&Secret::new(SECRET));
+    signer.set_realm(at(1).instant, code_key, certificate(1, &PLANT, Validity::default()));
     let mut waits = Some(live("plant.x", "plant1"));
-    let first = signer.poll(at(1).instant, at(1).wall, || waits.take()).unwrap();
+    let first = signer.poll(at(1), || waits.take()).unwrap();
     assert!(!verifier.on_certificate(at(1), &first), "it asks nobody");
-    let signed = signer.poll(at(1).instant, at(1).wall, || waits.take()).unwrap();
+    let signed = signer.poll(at(1), || waits.take()).unwrap();
     assert!(verifier.open(at(1), signed).is_some());
-    signer.on_asked(at(1).instant);
-    let none = signer.poll(at(1).instant, at(1).wall, || None);
+    signer.on_certificate_request(at(1).instant);
+    let none = signer.poll(at(1), || None);
     assert_eq!(none, None, "it has just been announced");
-    assert!(signer.poll(at(2).instant, at(2).wall, || None).is_some());
+    assert!(signer.poll(at(2), || None).is_some());
 }
 
 #[test]
@@ -418,7 +450,7 @@ fn signed_headers_of_events_fit_their_room() {
     let request = format!("{site} {highest} {}", u64::MAX);
     let fields: Vec<(&str, &str)> = origin.iter().chain([(REQUEST_HEADER, request.as_str())]).collect();
     let page = message("_SEQCAST.LINK.EVENT.PAGE.hq.7", &fields);
-    let signed = signer(1, &PLANT).sign(at(0).wall, vec![page; 64]);
+    let signed = sign(&mut signer(1, &PLANT), at(0), vec![page; 64]);
     // The cluster counts the line with the version and the empty one, too.
     let bytes = signed.iter().map(|message| "NATS/1.0\r\n\r\n".len() + message.headers.block().len()).max();
     assert!(bytes.is_some_and(|bytes| bytes <= OVERHEAD_BYTES), "{bytes:?}");
@@ -428,11 +460,99 @@ fn signed_headers_of_events_fit_their_room() {
 fn unsent_messages_are_returned_at_disconnection() {
     let mut signer = signer(1, &PLANT);
     signer.on_link(at(0).instant, true);
-    assert!(signer.poll(at(0).instant, at(0).wall, || None).is_some());
+    assert!(signer.poll(at(0), || None).is_some());
     let mut waits = (0..10).map(|_| live("plant.x", "plant1"));
-    assert!(signer.poll(at(0).instant, at(0).wall, || waits.next()).is_some());
+    assert!(signer.poll(at(0), || waits.next()).is_some());
     assert_eq!(signer.on_link(at(1).instant, false).len(), 9);
-    assert_eq!(signer.poll(at(9).instant, at(9).wall, || None), None, "nothing is announced");
+    assert_eq!(signer.poll(at(9), || None), None, "nothing is announced");
+}
+
+#[test]
+fn repeated_announcement_requests_nothing() {
+    let (mut signer, mut verifier) = (signer(1, &PLANT), verifier(RealmMode::Pki));
+    signer.on_link(at(0).instant, true);
+    let announcement = signer.poll(at(0), || None).expect("it is due");
+    assert!(verifier.on_certificate(at(0), &announcement));
+    assert!(!verifier.on_certificate(at(0), &announcement));
+    let unsigned = Message { headers: Headers::new(), ..announcement.clone() };
+    assert!(!verifier.on_certificate(at(0), &unsigned));
+    // The first byte of an announcement that requests nothing cannot be changed.
+    let other = signer.poll(at(2), || None).expect("it is due");
+    assert!(!verifier.on_certificate(at(2), &other));
+    let changed = Message { payload: [b"\x01", &other.payload[1..]].concat().into(), ..other };
+    assert!(!verifier.on_certificate(at(2), &changed));
+    let counts = verifier.counts();
+    assert_eq!((counts.repeated, counts.unsigned, counts.bad_signatures, counts.verified), (1, 1, 1, 1));
+}
+
+#[test]
+fn clock_set_back_begins_a_new_run() {
+    let (mut signer, mut verifier) = (signer(1, &PLANT), verifier(RealmMode::Pki));
+    announce(&mut signer, &mut verifier, at(1_000));
+    let manifest = || message("_SEQCAST.LINK.MANIFEST.plant1", &[]);
+    let ahead = sign_one(&mut signer, at(1_000), manifest());
+    assert!(verifier.open(at(1_000), ahead).is_some());
+    let slightly = sign_one(&mut signer, at(950), manifest());
+    assert!(verifier.open(at(950), slightly).is_some(), "the times still ascend");
+    assert_eq!(signer.take_notice(), None);
+    let back = sign_one(&mut signer, at(0), manifest());
+    assert!(verifier.open(at(0), back.clone()).is_some());
+    assert_eq!(verifier.open(at(0), back), None, "the new run ascends as well");
+    assert!(signer.take_notice().is_some_and(|notice| notice.contains("1000 s")));
+}
+
+#[test]
+fn clients_cannot_cause_checks_of_signatures() {
+    let (mut genuine, mut verifier) = (signer(1, &PLANT), verifier(RealmMode::Pki));
+    announce(&mut genuine, &mut verifier, at(0));
+    // It names the certificate of another host, and does not know the secret.
+    let certificate = certificate(1, &PLANT, Validity::default());
+    let gateway = Epoch::new(9).unwrap();
+    let key = HostIdentity::from_seed(&[2; 32]).shared_signing_key();
+    let site: SiteName = "plant1".parse().unwrap();
+    let mut client =
+        LinkSigner::new(site.clone(), gateway, key.clone(), BatchCodeKey::of(&other_secret()), certificate.clone());
+    for _ in 0..3_000 {
+        let forged = sign_one(&mut client, at(0), live("plant.x", "plant1"));
+        assert_eq!(verifier.open(at(0), forged), None);
+    }
+    let signed = sign_one(&mut genuine, at(0), live("plant.x", "plant1"));
+    assert!(verifier.open(at(0), signed).is_some());
+    // A member of the realm that forges is limited, together with the host that it names.
+    let mut member = LinkSigner::new(site, gateway, key, BatchCodeKey::of(&Secret::new(SECRET)), certificate);
+    for _ in 0..1_001 {
+        let forged = sign_one(&mut member, at(0), live("plant.x", "plant1"));
+        assert_eq!(verifier.open(at(0), forged), None);
+    }
+    let durable = message("plant.x", &[("Seqcast-Origin", "plant1 1"), (DURABLE_HEADER, "0")]);
+    let [signed, durable, later] = [live("plant.x", "plant1"), durable, live("plant.x", "plant1")]
+        .map(|message| sign_one(&mut genuine, at(0), message));
+    assert_eq!(verifier.open(at(0), signed), None);
+    assert!(verifier.open_stored(at(0), at(0).wall, durable).is_some(), "the stream has a rate of its own");
+    assert!(verifier.open(at(1), later).is_some());
+    assert_eq!(verifier.counts().bad_signatures, 4_002);
+}
+
+#[test]
+fn new_secret_reaches_gateways_one_after_the_other() {
+    let (mut signer, mut verifier) = (signer(1, &PLANT), verifier(RealmMode::Pki));
+    announce(&mut signer, &mut verifier, at(0));
+    let anchor = || TrustAnchor::Authority(*authority().public());
+    let rotated = || RealmTrust::new(RealmMode::Pki, &other_secret(), Box::new(Trust::new(realm(), anchor())));
+    let opens = |verifier: &mut LinkVerifier, signer: &mut LinkSigner, second: u64| {
+        let signed = sign_one(signer, at(second), live("plant.x", "plant1"));
+        verifier.open(at(second), signed).is_some()
+    };
+    // The signer gets it first, and the verifier 250 s later.
+    let certificate = certificate(1, &PLANT, Validity::default());
+    signer.set_realm(at(0).instant, BatchCodeKey::of(&other_secret()), certificate.clone());
+    assert!(opens(&mut verifier, &mut signer, 250));
+    verifier.set_trust(at(250), rotated());
+    assert!([250, 299, 301, 850].iter().all(|second| opens(&mut verifier, &mut signer, *second)));
+    // A gateway that never gets it is refused some minutes later.
+    let mut former = signer_with(1, certificate);
+    assert!(opens(&mut verifier, &mut former, 849));
+    assert!(!opens(&mut verifier, &mut former, 851));
 }
 
 /// Announces a certificate that the host with this number has signed itself, with this secret.

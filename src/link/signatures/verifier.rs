@@ -1,9 +1,11 @@
 //! The side of the receiver: which messages of the cluster are signed, by whom, and what the signer may say.
 
+use super::check_budget::CheckBudget;
+use super::code_keys::VerifierCodeKeys;
 use super::known_certificates::{KnownCertificate, KnownCertificates};
 use super::realm_trust::RealmTrust;
 use super::replay_positions::{BatchPosition, ReplayPositions, RunSubject};
-use super::signer::ASKS;
+use super::signer::REQUESTS_CERTIFICATES;
 use super::{
     CERTIFICATE_HEADER, CLOCK_DIFFERENCE_MAX, SIGNATURE_HEADER, hub_claim::HubClaim, message_hash,
     signature_refusal::SignatureRefusal, signed_headers,
@@ -25,6 +27,10 @@ use std::time::Duration;
 
 /// Maximum number of batches whose signatures are remembered.
 const ROOTS_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not 0");
+/// Maximum number of wrong signatures of members that are checked in [`FAILURE_INTERVAL`]. Each one costs 40 us. Beyond it
+/// the certificate that they name is blocked for as long.
+const FAILURES_MAX: u32 = 1000;
+const FAILURE_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum number of notices that wait.
 const NOTICES_MAX: usize = 16;
 
@@ -69,6 +75,9 @@ pub struct LinkVerifier {
     /// Subjects on which messages without a signature are imported.
     clients: PatternSet,
     certificates: KnownCertificates,
+    code_keys: VerifierCodeKeys,
+    /// Checks of live messages whose signatures were wrong.
+    failures: CheckBudget,
     roots: LruCache<SignedRoot, ()>,
     positions: ReplayPositions,
     counts: SignatureCounts,
@@ -83,7 +92,9 @@ impl LinkVerifier {
         LinkVerifier {
             imports,
             clients,
+            code_keys: VerifierCodeKeys::new(trust.code_key().clone()),
             certificates: KnownCertificates::new(trust),
+            failures: CheckBudget::new(FAILURES_MAX, FAILURE_INTERVAL),
             roots: LruCache::new(ROOTS_MAX),
             positions: ReplayPositions::new(),
             counts: SignatureCounts::default(),
@@ -114,11 +125,12 @@ impl LinkVerifier {
 
     /// Checks the certificates of others by these rules from now on.
     pub fn set_trust(&mut self, now: ClockReading, trust: RealmTrust) {
+        self.code_keys.set(now.instant, trust.code_key().clone());
         let refusals = self.certificates.set_trust(now.wall, trust);
         refusals.into_iter().for_each(|refusal| self.refuse(now.instant, refusal));
     }
 
-    /// Handles the announcement of a certificate. Returns whether a member of the realm asks for that of this gateway.
+    /// Handles the announcement of a certificate. Returns whether a member of the realm requests that of this gateway.
     pub fn on_certificate(&mut self, now: ClockReading, message: &Message) -> bool {
         let first = message.payload.first().copied();
         let member = first.and_then(|_| ProvenCertificate::decode(message.payload.slice(1..)));
@@ -126,13 +138,15 @@ impl LinkVerifier {
             Some(member) => self.certificates.add_announced(now, member),
             None => Err(SignatureRefusal::InvalidCertificate),
         };
-        match added {
-            Ok(()) => first == Some(ASKS),
-            Err(refusal) => {
-                self.refuse(now.instant, refusal);
-                false
-            }
-        }
+        let is_request = first == Some(REQUESTS_CERTIFICATES);
+        let signature = || message.headers.field(SIGNATURE_HEADER).ok_or(SignatureRefusal::Unsigned);
+        // The announcement of another gateway may be sent again by anybody. Its signature shows that it is a new one.
+        let checked = added.and_then(|()| match is_request {
+            true => self.verify(now, None, signature()?, message).map(drop),
+            false => Ok(()),
+        });
+        let is_accepted = checked.map_err(|refusal| self.refuse(now.instant, refusal)).is_ok();
+        is_request && is_accepted
     }
 
     /// Opens a message that has just come from the cluster. `None` if it is not accepted.
@@ -199,18 +213,33 @@ impl LinkVerifier {
         let known = self.certificates.get(&id).ok_or(SignatureRefusal::UnknownCertificate)?;
         let BatchDescription { run, time_micros, .. } = signature.batch;
         let position = BatchPosition { time_micros, index: signature.index };
-        let key = is_of_system(message).then(|| RunSubject { run, subject: position_subject(&message.subject) });
+        // A stored message is read as often as necessary.
+        let is_sequenced = stored.is_none() && is_of_system(message);
+        let key = is_sequenced.then(|| RunSubject { run, subject: position_subject(&message.subject) });
         if key.as_ref().is_some_and(|key| !self.positions.is_new(&id, key, position)) {
             return Err(SignatureRefusal::Repeated);
         }
         let root = signature.root(message_hash(message));
-        if self.roots.get(&root).is_none() {
+        let is_new = self.roots.get(&root).is_none();
+        // The cheap checks come first. Reading from the stream has a rate of its own, and what it has may be older than the
+        // secret of the realm.
+        if stored.is_none() {
+            let is_blocked = now.instant < known.blocked_to;
+            if is_new && (!self.code_keys.accepts(now.instant, &signature, &root) || is_blocked) {
+                return Err(SignatureRefusal::Signature);
+            }
+            check_time(known, time_micros, now.wall)?;
+        }
+        if is_new {
             if !root.is_signed_by(&known.host.keys.signing) {
+                if stored.is_none() && !self.failures.take(now.instant) {
+                    known.blocked_to = now.instant + FAILURE_INTERVAL;
+                }
                 return Err(SignatureRefusal::Signature);
             }
             self.roots.put(root, ());
         }
-        check_time(known, time_micros, stored.unwrap_or(now.wall))?;
+        stored.map_or(Ok(()), |stored| check_time(known, time_micros, stored))?;
         let claim = HubClaim::of(message);
         let Some(sender) = claim.as_ref().and_then(|claim| known.sender(claim)) else {
             let (name, subject) = (known.host.name.clone(), message.subject.clone());

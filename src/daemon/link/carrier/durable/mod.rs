@@ -59,7 +59,8 @@ type AwaitedAnswer = BoxFuture<'static, Answered>;
 
 struct Answered {
     ticket: SpoolTicket,
-    outcome: Result<(), PublishError>,
+    /// Whether the stream had the message before.
+    outcome: Result<bool, PublishError>,
 }
 
 /// Arrival of a message in the stream.
@@ -147,7 +148,7 @@ impl LinkCarrier {
     pub(super) async fn end_durable(&self, context: &Context) {
         let position = self.gateway.borrow().durable().position();
         if let Some((position, stored)) = position.zip(self.durable.stored.get()) {
-            let write = self.durable.positions.write(context, position, stored.revision);
+            let write = self.durable.positions.write(context, self.signing.as_ref(), position, stored.revision);
             drop(timeout(LAST_WRITE_TIMEOUT, write).await);
         }
     }
@@ -258,15 +259,23 @@ impl LinkCarrier {
         let Some(signing) = &self.signing else { return next().into_iter().collect() };
         let count_max = if self.durable.is_stalled.get() { 1 } else { BATCH_MESSAGES_MAX };
         let (tickets, messages): (Vec<_>, Vec<_>) = std::iter::from_fn(next).take(count_max).unzip();
-        tickets.into_iter().zip(signing.sign(messages)).collect()
+        let mut signed = Vec::new();
+        for (ticket, message) in tickets.into_iter().zip(signing.sign(messages)) {
+            match message {
+                Some(message) => signed.push((ticket, message)),
+                None => gateway.durable_mut().on_outcome(now, ticket, StoreOutcome::Refused),
+            }
+        }
+        signed
     }
 
     fn on_answer(&self, answered: Answered) {
         let Answered { ticket, outcome } = answered;
         let outcome = match outcome {
-            Ok(()) => {
+            Ok(is_duplicate) => {
                 self.end_stall();
-                StoreOutcome::Stored
+                // Only signatures make an old copy differ from a new one.
+                if is_duplicate && self.signing.is_some() { StoreOutcome::Duplicate } else { StoreOutcome::Stored }
             }
             Err(error) if is_too_large(&error) => {
                 tracing::debug!(%error, "the stream never takes a message");
@@ -332,7 +341,7 @@ impl LinkCarrier {
     /// Reads the stream behind the stored position. Returns once another gateway does that.
     async fn read_stream(&self, context: &Context) -> Result<(), String> {
         // The stream is read after its position, so the position is not behind its end unless the stream has lost it.
-        let mut stored = self.durable.positions.read(context).await?;
+        let mut stored = self.durable.positions.read(context, self.signing.as_ref()).await?;
         let Some(info) = stream::open(context, &self.durable.settings).await.map_err(|fault| fault.to_string())? else {
             self.durable.info.replace(None);
             return Ok(());
@@ -344,7 +353,7 @@ impl LinkCarrier {
         }
         self.update_wanted_subjects(wanted.clone(), &info);
         let start = ReadingStart {
-            stored: stored.position,
+            stored: stored.position.or((stored.revision != 0).then_some(0)),
             is_own: stored.position.is_some() && self.durable.written.get() == Some(stored.revision),
             first: info.first,
             last: info.last,
@@ -444,7 +453,7 @@ impl LinkCarrier {
             return durable.on_refused(sequence);
         }
         match (message, &self.signing) {
-            (Some(message), Some(signing)) => match signing.open_stored(&arrival, message) {
+            (Some(message), Some(signing)) => match signing.open_stored(arrival.at, message) {
                 Some(message) => durable.on_stored(Clock::now().instant, sequence, Some(message)),
                 None => durable.on_refused(sequence),
             },
@@ -461,14 +470,14 @@ impl LinkCarrier {
         position: u64,
         revision: u64,
     ) -> Result<StoredPosition, PositionError> {
-        let revision = self.durable.positions.write(context, position, revision).await?;
+        let revision = self.durable.positions.write(context, self.signing.as_ref(), position, revision).await?;
         self.durable.written.set(Some(revision));
         Ok(StoredPosition { position: Some(position), revision, at: None })
     }
 }
 
 async fn answered(ticket: SpoolTicket, answer: PublishAckFuture) -> Answered {
-    let outcome = answer.await.map(drop);
+    let outcome = answer.await.map(|stored| stored.duplicate);
     Answered { ticket, outcome }
 }
 

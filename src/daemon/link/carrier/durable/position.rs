@@ -1,22 +1,24 @@
 //! The position of a site in the stream, which the cluster stores.
 //!
 //! A stream of its own keeps the last position of each site. A gateway that writes one names the revision that it has
-//! read: if another gateway of the site has written since, the cluster refuses, and this one reads it anew.
+//! read: if another gateway of the site has written since, the cluster refuses, and this one reads it anew. In a realm the
+//! position is signed, so that no client of the cluster makes a site skip messages.
 
 use super::hub_time;
+use crate::daemon::link::hub::{bus_headers, header_map};
+use crate::daemon::link::signing::LinkSigning;
 use crate::link::site_name::SiteName;
+use crate::link::system_messages::POSITION_PREFIX;
+use crate::message::Message;
 use crate::time::WallTime;
 use async_nats::jetstream::context::{Context, PublishErrorKind};
-use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::message::{PublishMessage, StreamMessage};
 use async_nats::jetstream::stream::{Config, LastRawMessageErrorKind, StorageType};
-
-/// Subjects of the stored positions, followed by the names of the stream and the site.
-const POSITION_PREFIX: &str = "_SEQCAST.LINK.POSITION";
 
 /// A stored position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StoredPosition {
-    /// Stream sequence; `None` if the site has none yet.
+    /// Stream sequence; `None` if the site has none yet, or if what is stored is none of this site.
     pub(super) position: Option<u64>,
     /// Revision of the stored value; 0 if there is none.
     pub(super) revision: u64,
@@ -44,7 +46,7 @@ pub(super) enum PositionError {
 impl PositionStore {
     /// Returns the store for the position of `site` in the stream `name`.
     pub(super) fn new(name: &str, site: &SiteName, copies: usize) -> PositionStore {
-        let subject = format!("{POSITION_PREFIX}.{name}.{site}");
+        let subject = format!("{POSITION_PREFIX}{name}.{site}");
         PositionStore { stream: format!("{name}_POSITIONS"), subject, copies }
     }
 
@@ -52,7 +54,11 @@ impl PositionStore {
     ///
     /// # Errors
     /// The cluster refuses, or does not answer.
-    pub(super) async fn read(&self, context: &Context) -> Result<StoredPosition, String> {
+    pub(super) async fn read(
+        &self,
+        context: &Context,
+        signing: Option<&LinkSigning>,
+    ) -> Result<StoredPosition, String> {
         let config = Config {
             name: self.stream.clone(),
             description: Some("Positions up to which sites have read the stream of seqcast".into()),
@@ -69,11 +75,15 @@ impl PositionStore {
         };
         match stream.get_last_raw_message_by_subject(&self.subject).await {
             Ok(stored) => {
-                let position = parse_position(&stored.payload);
+                let (revision, at) = (stored.sequence, hub_time(stored.time));
+                let position = position_of(stored, signing);
                 if position.is_none() {
-                    tracing::warn!(self.subject, "the stored position cannot be read, and is written anew");
+                    tracing::warn!(
+                        subject = self.subject,
+                        "the stored position is none of this site, and is written anew"
+                    );
                 }
-                Ok(StoredPosition { position, revision: stored.sequence, at: hub_time(stored.time) })
+                Ok(StoredPosition { position, revision, at })
             }
             Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => {
                 Ok(StoredPosition { position: None, revision: 0, at: None })
@@ -86,9 +96,25 @@ impl PositionStore {
     ///
     /// # Errors
     /// Another gateway has written one, or the cluster refuses, or does not answer.
-    pub(super) async fn write(&self, context: &Context, position: u64, revision: u64) -> Result<u64, PositionError> {
-        let message =
-            PublishMessage::build().payload(position.to_string().into()).expected_last_subject_sequence(revision);
+    pub(super) async fn write(
+        &self,
+        context: &Context,
+        signing: Option<&LinkSigning>,
+        position: u64,
+        revision: u64,
+    ) -> Result<u64, PositionError> {
+        let subject = self.subject.parse().map_err(|_| PositionError::Refused("a name is too long".to_owned()))?;
+        let message = Message::new(subject, position.to_string());
+        let message = match signing {
+            Some(signing) => signing.sign(vec![message]).pop().flatten(),
+            None => Some(message),
+        };
+        let unsigned = || PositionError::Refused("the position cannot be signed".to_owned());
+        let Message { headers, payload, .. } = message.ok_or_else(unsigned)?;
+        let message = PublishMessage::build()
+            .headers(header_map(&headers))
+            .payload(payload)
+            .expected_last_subject_sequence(revision);
         let refused = |error: async_nats::jetstream::context::PublishError| match error.kind() {
             PublishErrorKind::WrongLastSequence => PositionError::Overtaken,
             _ => PositionError::Refused(error.to_string()),
@@ -96,6 +122,19 @@ impl PositionStore {
         let answer = context.send_publish(self.subject.clone(), message).await.map_err(refused)?;
         answer.await.map(|stored| stored.sequence).map_err(refused)
     }
+}
+
+/// Returns the position in a stored message; `None` if it has none, or if no gateway of its site has signed it.
+fn position_of(stored: StreamMessage, signing: Option<&LinkSigning>) -> Option<u64> {
+    let at = hub_time(stored.time)?;
+    let subject = stored.subject.as_str().parse().ok()?;
+    let headers = bus_headers(&stored.headers)?;
+    let message = Message { headers, ..Message::new(subject, stored.payload) };
+    let message = match signing {
+        Some(signing) => signing.open_stored(at, message)?,
+        None => message,
+    };
+    parse_position(&message.payload)
 }
 
 /// Reads a stored position; `None` if it is none. Any client of the cluster may have written it.
