@@ -49,7 +49,7 @@ struct LinkReport {
     conflict: Option<String>,
     #[serde(flatten)]
     counts: BTreeMap<&'static str, u64>,
-    events: Option<EventReport>,
+    events: Option<EventRelayReport>,
     security: Option<Value>,
     durable: StreamReport,
     sites: Vec<SiteRow>,
@@ -79,7 +79,7 @@ struct StreamReport {
 
 /// The part about events.
 #[derive(Debug, Serialize)]
-struct EventReport {
+struct EventRelayReport {
     servers: usize,
     exported: u64,
     imported: u64,
@@ -248,9 +248,9 @@ fn site_row(site: &SiteName, counts: &SiteCounts) -> SiteRow {
 }
 
 /// Returns the part about events; `None` if none may cross.
-fn event_report(events: &EventRelay) -> Option<EventReport> {
+fn event_report(events: &EventRelay) -> Option<EventRelayReport> {
     let counts = events.counts();
-    events.is_used().then(|| EventReport {
+    events.is_used().then(|| EventRelayReport {
         servers: events.remote_servers(),
         exported: counts.exported,
         imported: counts.imported,

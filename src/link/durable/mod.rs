@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_reader_continues_at_its_own_position() {
+    fn last_reader_continues_at_its_own_position() {
         let mut durable = durable();
         let start = ReadingStart { stored: Some(1_000), is_own: true, first: 1, last: 2_000, is_new: false };
         durable.start_reading(start);
