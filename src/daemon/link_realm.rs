@@ -11,12 +11,12 @@ pub(crate) struct LinkRealm {
     /// Name of the realm.
     pub(crate) name: String,
     pub(crate) trust: RealmTrust,
-    /// Certificate of this host, which stands for the key.
+    /// Certificate of this host, which contains the public half of `key`.
     pub(crate) certificate: ProvenCertificate,
     pub(crate) key: Arc<SigningKey>,
 }
 
-/// The realm whenever the peer has read its files again or has got a list of revoked hosts, for the thread of the link.
+/// Latest realm for the thread of the link, set after a reload or a new revocation list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LinkRealmUpdates(Arc<Mutex<Option<LinkRealm>>>);
 

@@ -16,7 +16,7 @@ pub const SITE_PREFIX: &str = "_SEQCAST.LINK.SITE.";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HubSender {
     /// There is no realm: any client may speak for any site.
-    Unproven,
+    AnyClient,
     /// A client of the cluster that signs nothing, in a realm.
     Client,
     /// A gateway whose signature was verified.
@@ -29,19 +29,19 @@ pub enum HubSender {
 }
 
 impl HubSender {
-    /// Returns whether the sender speaks for this site.
-    pub fn speaks_for(&self, own: &SiteName) -> bool {
+    /// Returns whether the sender may act for this site.
+    pub fn may_act_for(&self, site: &SiteName) -> bool {
         match self {
-            HubSender::Unproven => true,
+            HubSender::AnyClient => true,
             HubSender::Client => false,
-            HubSender::Gateway { site, .. } => site.as_ref() == Some(own),
+            HubSender::Gateway { site: own, .. } => own.as_ref() == Some(site),
         }
     }
 
     /// Returns whether the sender may publish on the subject in the name of its site.
     pub fn may_publish(&self, subject: &Subject) -> bool {
         match self {
-            HubSender::Unproven => true,
+            HubSender::AnyClient => true,
             HubSender::Client => false,
             HubSender::Gateway { permitted, .. } => permitted.permits(subject),
         }
@@ -108,10 +108,10 @@ mod tests {
         let [plant, hq]: [SiteName; 2] = ["plant1", "hq"].map(|name| name.parse().unwrap());
         let gateway = HubSender::Gateway { site: Some(plant.clone()), permitted };
         let subject = |text: &str| text.parse::<Subject>().unwrap();
-        assert_eq!([&plant, &hq].map(|site| gateway.speaks_for(site)), [true, false]);
+        assert_eq!([&plant, &hq].map(|site| gateway.may_act_for(site)), [true, false]);
         assert_eq!(["plant.x", "hq.x"].map(|text| gateway.may_publish(&subject(text))), [true, false]);
-        assert!(HubSender::Unproven.speaks_for(&hq) && HubSender::Unproven.may_publish(&subject("hq.x")));
-        assert!(!HubSender::Client.speaks_for(&hq) && !HubSender::Client.may_publish(&subject("hq.x")));
+        assert!(HubSender::AnyClient.may_act_for(&hq) && HubSender::AnyClient.may_publish(&subject("hq.x")));
+        assert!(!HubSender::Client.may_act_for(&hq) && !HubSender::Client.may_publish(&subject("hq.x")));
         let any = |text: &str| speaks_for_any_site(&PermittedSubjects::of([text.parse::<Pattern>().unwrap()]));
         assert_eq!([">", "_SEQCAST.LINK.SITE.a.b", "a.>"].map(any), [true, true, false]);
     }

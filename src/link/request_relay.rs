@@ -218,8 +218,8 @@ impl RequestRelay {
             return true;
         };
         let is_asked = match (&request.asked, sender) {
-            (Some(site), _) => sender.speaks_for(site),
-            (None, HubSender::Unproven | HubSender::Client) => true,
+            (Some(site), _) => sender.may_act_for(site),
+            (None, HubSender::AnyClient | HubSender::Client) => true,
             (None, HubSender::Gateway { .. }) => false,
         };
         if !is_asked && !is_unserved {
@@ -299,7 +299,7 @@ impl RequestRelay {
 
     fn on_summary(&mut self, now: Instant, message: &Message, sender: &HubSender) -> bool {
         let announcement = SummaryAnnouncement::from_json(&message.payload);
-        let Some(announcement) = announcement.filter(|announcement| sender.speaks_for(&announcement.site)) else {
+        let Some(announcement) = announcement.filter(|announcement| sender.may_act_for(&announcement.site)) else {
             return false;
         };
         if announcement.site != self.settings.site {
@@ -314,7 +314,7 @@ impl RequestRelay {
     /// Handles a request of another site to the programs of this one. Returns `None` if it is none.
     fn on_call(&mut self, now: Instant, message: &Message, sender: &HubSender) -> Option<()> {
         let subject = message.headers.field(SUBJECT_HEADER)?;
-        let site = named_site(message).filter(|site| sender.speaks_for(site))?;
+        let site = named_site(message).filter(|site| sender.may_act_for(site))?;
         let request = relayed(subject.parse().ok()?, message, Some(&site), None)?;
         // A reply to another site would carry the signature of this one, although no gateway there has asked this site.
         let reply = message.reply.clone()?;

@@ -21,7 +21,7 @@ use crate::daemon::subscription_queue::NoticeRef;
 use crate::link::gateway::Gateway;
 use crate::link::gateway_counts::SiteCounts;
 use crate::link::hub_sender::HubSender;
-use crate::link::signatures::verifier::OpenedMessage;
+use crate::link::signatures::verifier::VerifiedMessage;
 use crate::link::site_name::SiteName;
 use crate::link::system_messages::{CALL_PREFIX, INTEREST_PREFIX, REPLY_PREFIX};
 use crate::message::Message;
@@ -257,7 +257,7 @@ impl LinkCarrier {
         let mut gateway = self.gateway.borrow_mut();
         let Some(message) = received_message(received) else { return gateway.on_invalid() };
         let message = Message { reply, ..message };
-        let Some(OpenedMessage { message, sender }) = self.open(message) else { return };
+        let Some(VerifiedMessage { message, sender }) = self.open(message) else { return };
         match is_of_relay(&message.subject) {
             true => gateway.on_relay_message(now, message, is_unserved, &sender),
             false => gateway.on_system_message(now, message, &sender),
@@ -272,7 +272,7 @@ impl LinkCarrier {
             Some(message) if is_first_match(&self.subjects.patterns, index, &message.subject) => {
                 let mut gateway = self.gateway.borrow_mut();
                 if (self.signing.is_none() || gateway.uses_hub_message(&message))
-                    && let Some(OpenedMessage { message, .. }) = self.open(message)
+                    && let Some(VerifiedMessage { message, .. }) = self.open(message)
                 {
                     gateway.on_hub_message(Clock::now().instant, message);
                 }
@@ -283,10 +283,10 @@ impl LinkCarrier {
     }
 
     /// Verifies a message of the cluster, in a realm.
-    fn open(&self, message: Message) -> Option<OpenedMessage> {
+    fn open(&self, message: Message) -> Option<VerifiedMessage> {
         match &self.signing {
             Some(signing) => signing.open(message),
-            None => Some(OpenedMessage { message, sender: HubSender::Unproven }),
+            None => Some(VerifiedMessage { message, sender: HubSender::AnyClient }),
         }
     }
 

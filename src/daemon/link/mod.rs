@@ -200,7 +200,7 @@ fn open_signing(
         return None;
     };
     let mut signing = LinkSigning::new(config, &settings.site, gateway, realm, updates);
-    signing.limit_exports(config, settings);
+    signing.report_limited_exports(config, settings);
     Some(signing)
 }
 

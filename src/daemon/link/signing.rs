@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::daemon::link_realm::{LinkRealm, LinkRealmUpdates};
 use crate::link::gateway_settings::GatewaySettings;
 use crate::link::signatures::signer::LinkSigner;
-use crate::link::signatures::verifier::{LinkVerifier, OpenedMessage};
+use crate::link::signatures::verifier::{LinkVerifier, VerifiedMessage};
 use crate::link::site_name::SiteName;
 use crate::message::{Epoch, Message};
 use crate::subject::pattern_set::PatternSet;
@@ -52,7 +52,7 @@ impl LinkSigning {
     }
 
     /// Notes which exported patterns the certificate of this host limits.
-    pub(super) fn limit_exports(&mut self, config: &Config, settings: &GatewaySettings) {
+    pub(super) fn report_limited_exports(&mut self, config: &Config, settings: &GatewaySettings) {
         let exports = [
             ("link-live", &config.link_live, &settings.exports),
             ("link-durable", &config.link_durable, &settings.durable.exports),
@@ -95,7 +95,7 @@ impl LinkSigning {
     }
 
     /// Opens a message of the cluster.
-    pub(super) fn open(&self, message: Message) -> Option<OpenedMessage> {
+    pub(super) fn open(&self, message: Message) -> Option<VerifiedMessage> {
         self.verifier.borrow_mut().open(Clock::now(), message)
     }
 

@@ -87,7 +87,7 @@ fn only_named_types_leave_and_enter_a_site() {
         at(1),
         all_shares(),
         &message_with(&format!("{EVENT_PREFIX}FOLLOW.hq"), Headers::new(), Bytes::new()),
-        &HubSender::Unproven,
+        &HubSender::AnyClient,
     );
     assert_eq!(announced(&drain(|| plant.poll_hub())), [announcement(4, 4, Vec::new())], "the position");
     plant.on_tick(at(1), all_shares());
@@ -102,7 +102,7 @@ fn only_named_types_leave_and_enter_a_site() {
     let exported = Announcement { events: vec![events[0].clone(), events[2].clone()], ..told.clone() };
     assert_eq!(announced(&crossing), [exported], "the positions stay");
     let mut hq = relay("hq", 2, &[], &["plant/*", "secret"]);
-    hq.on_hub_message(at(3), all_shares(), &crossing[0], &HubSender::Unproven);
+    hq.on_hub_message(at(3), all_shares(), &crossing[0], &HubSender::AnyClient);
     let delivered = drain(|| hq.poll_lan());
     assert_eq!(announced(&delivered), [Announcement { events: vec![events[0].clone()], ..told.clone() }]);
     let origin = ServerOrigin { site: ServerSite::Other("plant1".into()), peer: epoch(70) };
@@ -114,10 +114,10 @@ fn only_named_types_leave_and_enter_a_site() {
         at(4),
         all_shares(),
         &message_with(&format!("{EVENT_PREFIX}FOLLOW.lab"), Headers::new(), Bytes::new()),
-        &HubSender::Unproven,
+        &HubSender::AnyClient,
     );
     other.on_lan_message(at(5), all_shares(), &delivered[0], epoch(2), &permitted);
-    other.on_hub_message(at(6), all_shares(), &crossing[0], &HubSender::Unproven);
+    other.on_hub_message(at(6), all_shares(), &crossing[0], &HubSender::AnyClient);
     assert_eq!((other.poll_hub(), other.poll_lan()), (None, None));
 }
 
@@ -132,7 +132,7 @@ fn denied_and_oversize_events_are_counted() {
         at(0),
         all_shares(),
         &at_hub("plant1", &announcement(1, 5, events.clone())),
-        &HubSender::Unproven,
+        &HubSender::AnyClient,
     );
     let cut = Announcement { until: events[0].id, events: vec![events[0].clone()], ..announcement(1, 5, Vec::new()) };
     // The last event is requested by the followers.
@@ -154,7 +154,7 @@ fn first_site_keeps_a_contested_number() {
             at(millis),
             all_shares(),
             &at_hub("plant1", &announcement(1, 2, vec![event(2, "a", 0)])),
-            &HubSender::Unproven,
+            &HubSender::AnyClient,
         );
     }
     assert_eq!(hq.poll_lan(), None);
@@ -190,7 +190,7 @@ fn hostile_messages_of_the_hub_are_counted() {
     messages.push(Message { payload: valid.payload.slice(1..), ..valid.clone() });
     let count = messages.len() as u64;
     for message in messages {
-        hq.on_hub_message(at(0), all_shares(), &message, &HubSender::Unproven);
+        hq.on_hub_message(at(0), all_shares(), &message, &HubSender::AnyClient);
     }
     assert_eq!((hq.counts().invalid, hq.poll_lan(), hq.poll_hub()), (count, None, None));
     let mut rng = Rng::new(9);
@@ -203,7 +203,7 @@ fn hostile_messages_of_the_hub_are_counted() {
             at(0),
             all_shares(),
             &Message { payload: payload.into(), ..valid.clone() },
-            &HubSender::Unproven,
+            &HubSender::AnyClient,
         );
         drain(|| hq.poll_lan());
     }
@@ -212,7 +212,7 @@ fn hostile_messages_of_the_hub_are_counted() {
 #[test]
 fn answers_reach_only_those_that_asked() {
     let mut hq = relay("hq", 2, &[], &["*"]);
-    hq.on_hub_message(at(0), all_shares(), &at_hub("plant1", &announcement(9, 9, Vec::new())), &HubSender::Unproven);
+    hq.on_hub_message(at(0), all_shares(), &at_hub("plant1", &announcement(9, 9, Vec::new())), &HubSender::AnyClient);
     drain(|| hq.poll_lan());
     let request = ReplicationRequest { after: position(1), types: types(&["*"]) };
     let ask = |reply: &str| Message {
@@ -236,13 +236,13 @@ fn answers_reach_only_those_that_asked() {
     let value = asked.headers.iter().next().unwrap().1.to_owned();
     let other_gateway = format!("hq {} 1", epoch(3));
     for wrong in [answer("plant2", &value), answer("plant1", &other_gateway), answer("plant1", "hq 1 1")] {
-        hq.on_hub_message(at(2), all_shares(), &wrong, &HubSender::Unproven);
+        hq.on_hub_message(at(2), all_shares(), &wrong, &HubSender::AnyClient);
         assert_eq!(hq.poll_lan(), None);
     }
-    hq.on_hub_message(at(3), all_shares(), &answer("plant1", &value), &HubSender::Unproven);
+    hq.on_hub_message(at(3), all_shares(), &answer("plant1", &value), &HubSender::AnyClient);
     let delivered = hq.poll_lan().expect("the answer");
     assert_eq!((delivered.subject.as_str(), read_page(delivered.payload.clone())), (reply.as_str(), Ok(page.clone())));
-    hq.on_hub_message(at(4), all_shares(), &answer("plant1", &value), &HubSender::Unproven);
+    hq.on_hub_message(at(4), all_shares(), &answer("plant1", &value), &HubSender::AnyClient);
     assert_eq!(hq.poll_lan(), None, "each request has one answer");
 }
 
@@ -372,7 +372,7 @@ impl Sites {
         for message in due {
             for relay in 0..4 {
                 let shares = self.shares(relay);
-                self.relays[relay].on_hub_message(at(self.now), shares, &message, &HubSender::Unproven);
+                self.relays[relay].on_hub_message(at(self.now), shares, &message, &HubSender::AnyClient);
             }
         }
     }

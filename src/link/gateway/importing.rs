@@ -226,7 +226,7 @@ impl Gateway {
     /// Handles the end of a gateway of another site.
     pub(super) fn on_bye(&mut self, now: Instant, message: &Message, sender: &HubSender) {
         match GatewayBye::from_json(&message.payload) {
-            Ok(bye) if sender.speaks_for(&bye.site) => self.watch.on_bye(now, bye),
+            Ok(bye) if sender.may_act_for(&bye.site) => self.watch.on_bye(now, bye),
             _ => self.counts.invalid += 1,
         }
     }

@@ -40,7 +40,7 @@ impl Gateway {
     /// Handles a message of manifests.
     pub(super) fn on_manifests(&mut self, now: Instant, message: &Message, sender: &HubSender) {
         match ManifestBatch::from_json(&message.payload) {
-            Ok(batch) if batch.site().is_some_and(|site| sender.speaks_for(site)) => {
+            Ok(batch) if batch.site().is_some_and(|site| sender.may_act_for(site)) => {
                 batch.into_iter().for_each(|manifest| self.on_manifest(now, manifest, sender));
             }
             _ => self.counts.invalid += 1,

@@ -137,7 +137,7 @@ fn signed_messages_open_in_any_order() {
         let message = signed.remove(rng.below(signed.len() as u64) as usize);
         let opened = verifier.open(at(1), message.clone()).expect("a right signature");
         assert_eq!(opened.message, live(message.subject.as_str(), "plant1"));
-        assert!(opened.sender.speaks_for(&"plant1".parse().unwrap()));
+        assert!(opened.sender.may_act_for(&"plant1".parse().unwrap()));
     }
     assert_eq!(
         verifier.counts(),

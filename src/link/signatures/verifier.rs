@@ -61,7 +61,7 @@ pub struct SignatureCounts {
 
 /// A message of the cluster, and who vouches for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OpenedMessage {
+pub struct VerifiedMessage {
     /// The message. Live messages come without [`UNSIGNED_HEADERS`](super::UNSIGNED_HEADERS).
     pub message: Message,
     /// The sender.
@@ -150,19 +150,19 @@ impl LinkVerifier {
     }
 
     /// Opens a message that has just come from the cluster. `None` if it is not accepted.
-    pub fn open(&mut self, now: ClockReading, message: Message) -> Option<OpenedMessage> {
+    pub fn open(&mut self, now: ClockReading, message: Message) -> Option<VerifiedMessage> {
         self.open_with(now, None, message)
     }
 
     /// Opens a message of the stream, where it arrived at this time. `None` if it is not accepted. The signature and the
     /// certificate stay in its header fields.
-    pub fn open_stored(&mut self, now: ClockReading, stored: WallTime, message: Message) -> Option<OpenedMessage> {
+    pub fn open_stored(&mut self, now: ClockReading, stored: WallTime, message: Message) -> Option<VerifiedMessage> {
         self.open_with(now, Some(stored), message)
     }
 
     /// Opens a message, which was stored at a time if the stream has it. Then its signature and its certificate stay in
     /// its header fields.
-    fn open_with(&mut self, now: ClockReading, stored: Option<WallTime>, message: Message) -> Option<OpenedMessage> {
+    fn open_with(&mut self, now: ClockReading, stored: Option<WallTime>, message: Message) -> Option<VerifiedMessage> {
         let signature = message.headers.field(SIGNATURE_HEADER);
         let is_signed = signature.is_some();
         let sender = match signature.map(|text| self.verify(now, stored, text, &message)) {
@@ -176,7 +176,7 @@ impl LinkVerifier {
         let kept: &[&str] = if is_signed && stored.is_some() { &[SIGNATURE_HEADER, CERTIFICATE_HEADER] } else { &[] };
         let is_kept = |key: &str| kept.iter().any(|kept| key.eq_ignore_ascii_case(kept));
         let headers = signed_headers(&message.headers, is_kept).ok()?;
-        Some(OpenedMessage { sender, message: Message { headers, ..message } })
+        Some(VerifiedMessage { sender, message: Message { headers, ..message } })
     }
 
     /// Returns the sender of a message without a signature; `None` if it is not accepted.

@@ -199,7 +199,7 @@ impl Model {
             for _ in 0..self.rng.below(40) {
                 let Some(message) = host.arriving.pop_front() else { break };
                 match message.subject.as_bytes().starts_with(b"_SEQCAST.") {
-                    true => host.gateway.on_system_message(self.now, message, &HubSender::Unproven),
+                    true => host.gateway.on_system_message(self.now, message, &HubSender::AnyClient),
                     false => host.gateway.on_hub_message(self.now, message),
                 }
             }

@@ -68,11 +68,11 @@ impl Hub {
             };
             if subject.starts_with(INTEREST_PREFIX) {
                 for to in (0..self.sites.len()).filter(|to| *to != from) {
-                    assert!(self.sites[to].on_hub_message(self.now, message.clone(), false, &HubSender::Unproven));
+                    assert!(self.sites[to].on_hub_message(self.now, message.clone(), false, &HubSender::AnyClient));
                 }
             } else if let Some(to) = site(CALL_PREFIX).or_else(|| site(REPLY_PREFIX)) {
                 for _ in 0..self.copies {
-                    assert!(self.sites[to].on_hub_message(self.now, message.clone(), false, &HubSender::Unproven));
+                    assert!(self.sites[to].on_hub_message(self.now, message.clone(), false, &HubSender::AnyClient));
                 }
             } else {
                 others.push(subject);
@@ -246,13 +246,13 @@ fn clients_of_the_cluster_answer_named_subjects() {
     assert_eq!(sent.subject.as_str(), "erp.orders");
     let reply: Subject = sent.reply.clone().expect("a reply subject");
     assert!(
-        hub.sites[0].on_hub_message(hub.now, Message::new(reply.clone(), ""), true, &HubSender::Unproven),
+        hub.sites[0].on_hub_message(hub.now, Message::new(reply.clone(), ""), true, &HubSender::AnyClient),
         "the server says 503"
     );
     assert!(hub.lan(0).iter().all(is_no_responders));
     assert_eq!(hub.sites[0].counts.no_responders, 1);
     // The request has ended.
-    assert!(hub.sites[0].on_hub_message(hub.now, Message::new(reply, "late"), false, &HubSender::Unproven));
+    assert!(hub.sites[0].on_hub_message(hub.now, Message::new(reply, "late"), false, &HubSender::AnyClient));
     assert_eq!(hub.lan(0), []);
 }
 
@@ -287,7 +287,7 @@ fn hostile_requests_and_replies_are_bounded() {
             hub.now,
             Message::new(subject.parse().unwrap(), ""),
             false,
-            &HubSender::Unproven
+            &HubSender::AnyClient
         ));
     }
     for _ in 0..PENDING_MAX + 1_000 {
