@@ -24,7 +24,7 @@ fn open(host: Host, number: u32) -> Bus {
 }
 
 /// Returns all events of the server that the peer finds.
-fn found(bus: &Bus, server: u32) -> Vec<Event> {
+pub(super) fn found(bus: &Bus, server: u32) -> Vec<Event> {
     let mut found: Vec<Event> = Vec::new();
     loop {
         let after = found.last().map(|event| event.id);

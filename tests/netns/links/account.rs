@@ -7,6 +7,11 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+/// Returns whether the messages on a subject are durable.
+pub fn is_durable(subject: &str) -> bool {
+    subject.split('.').nth(1) == Some("durable")
+}
+
 /// A stream: what one site publishes on one subject. Its messages are numbered from 0.
 #[derive(Debug, Default)]
 struct StreamAccount {
@@ -14,7 +19,7 @@ struct StreamAccount {
     first: usize,
     /// First delivery of each message.
     deliveries: Vec<Option<LinkDelivery>>,
-    /// Last number that each gateway delivered.
+    /// Last number that each gateway delivered; one entry for all gateways of a durable stream.
     last: BTreeMap<u64, usize>,
     /// Least number of messages that the link reported as lost.
     reported_min: u64,
@@ -22,6 +27,14 @@ struct StreamAccount {
     reported_max: u64,
     /// Largest number of messages of the gateways that the LAN of the subscriber reported as lost.
     lan_lost: u64,
+}
+
+impl StreamAccount {
+    /// Returns the owed messages that were not delivered, of `count` published ones.
+    fn missing(&self, count: usize) -> BTreeSet<usize> {
+        let is_missing = |number: &usize| self.deliveries.get(*number).is_none_or(Option::is_none);
+        (self.first..count).filter(is_missing).collect()
+    }
 }
 
 /// Delivery of a message.
@@ -37,7 +50,7 @@ pub struct LinkDelivery {
 pub enum LinkViolation {
     /// A message came again.
     Repeated { subject: String, number: usize, deliveries: [LinkDelivery; 2] },
-    /// A message of one gateway came behind a later one of its stream.
+    /// A message came behind a later one of its stream: for a live message, one of the same gateway.
     Reordered(String, usize),
     /// A message came that nobody published.
     Invented(String, usize),
@@ -45,6 +58,8 @@ pub enum LinkViolation {
     Unreported { subject: String, reported: [u64; 2], missing: BTreeSet<usize> },
     /// Fewer messages are missing than reported.
     Overreported { subject: String, reported: [u64; 2], missing: BTreeSet<usize> },
+    /// The number of lost durable messages is reported as a range.
+    Inexact { subject: String, reported: [u64; 2] },
     /// A report or a message that cannot be read.
     Invalid(String),
 }
@@ -69,12 +84,33 @@ impl fmt::Display for LinkViolation {
                     "{subject}: {min} to {max} messages are reported as lost, and {count} are missing: {missing:?}"
                 )
             }
+            LinkViolation::Inexact { subject, reported: [min, max] } => {
+                write!(f, "{subject}: {min} to {max} durable messages are reported as lost: that is no exact number")
+            }
             LinkViolation::Invalid(what) => write!(f, "it cannot be read: {what}"),
         }
     }
 }
 
-/// Sums over all streams of a site.
+/// Why messages may be missing, beside what is reported.
+pub struct LossCauses<T, D> {
+    /// Returns whether a message was under way when a gateway of the site was killed. What only such a gateway knew is
+    /// lost with it; the LAN reports a tail then.
+    pub in_tail: T,
+    /// Returns whether the limits of the stream may have removed a durable message before the site read it. Other
+    /// durable messages must not be lost between the sites.
+    pub is_discarded: D,
+}
+
+/// Result of a comparison.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LinkVerdict {
+    pub live: LinkTotals,
+    pub durable: LinkTotals,
+    pub violations: Vec<LinkViolation>,
+}
+
+/// Sums over the streams of a site.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkTotals {
     pub delivered: u64,
@@ -83,9 +119,6 @@ pub struct LinkTotals {
     pub reported_max: u64,
     /// Missing messages that only the unknown tail of a killed gateway of this site explains.
     pub in_tails: u64,
-    /// Messages that two gateways of this site delivered, because the LAN had lost the first delivery for the second
-    /// gateway when it took over.
-    pub repeated: u64,
 }
 
 /// The account of a site.
@@ -109,7 +142,9 @@ impl SiteAccount {
         if stream.deliveries.len() <= number {
             stream.deliveries.resize(number + 1, None);
         }
-        let last = stream.last.entry(delivery.gateway.bits()).or_insert(number);
+        // Two gateways are two publishers of the LAN, which gives their live messages no order.
+        let gateway = if is_durable(subject) { 0 } else { delivery.gateway.bits() };
+        let last = stream.last.entry(gateway).or_insert(number);
         if let Some(first) = stream.deliveries[number].replace(delivery) {
             let (subject, deliveries) = (subject.to_owned(), [first, delivery]);
             self.violations.push(LinkViolation::Repeated { subject, number, deliveries });
@@ -166,76 +201,75 @@ impl SiteAccount {
         }
     }
 
-    /// Compares everything with what was published on each subject that the site imports. `in_tail` returns whether a
-    /// message was under way when a gateway of the site was killed. What only such a gateway knew is lost with it; the
-    /// LAN reports a tail then. `may_repeat` returns whether another gateway took over just after a delivery.
-    pub fn judge(
+    /// Compares everything with what was published on each subject that the site imports.
+    pub fn judge<T: Fn(&str, usize) -> bool, D: Fn(&str, usize) -> bool>(
         &self,
         published: &BTreeMap<String, usize>,
-        in_tail: impl Fn(&str, usize) -> bool,
-        may_repeat: impl Fn(Instant) -> bool,
-    ) -> (LinkTotals, Vec<LinkViolation>) {
-        let is_allowed = |violation: &LinkViolation| match violation {
-            LinkViolation::Repeated { deliveries: [first, again], .. } => {
-                first.gateway != again.gateway && may_repeat(first.at)
-            }
-            _ => false,
-        };
-        let (repeated, mut violations): (Vec<_>, Vec<_>) = self.violations.iter().cloned().partition(is_allowed);
-        let mut totals = LinkTotals { repeated: repeated.len() as u64, ..LinkTotals::default() };
+        causes: &LossCauses<T, D>,
+    ) -> LinkVerdict {
+        let mut verdict = LinkVerdict { violations: self.violations.clone(), ..LinkVerdict::default() };
         let mut unverified = self.unverified;
         let nothing = StreamAccount::default();
         for subject in self.streams.keys().filter(|subject| !published.contains_key(*subject)) {
-            violations.push(LinkViolation::Invented(subject.clone(), 0));
+            verdict.violations.push(LinkViolation::Invented(subject.clone(), 0));
         }
         for (subject, count) in published {
             let stream = self.streams.get(subject).unwrap_or(&nothing);
             if *count < stream.deliveries.len() {
-                violations.push(LinkViolation::Invented(subject.clone(), stream.deliveries.len() - 1));
+                verdict.violations.push(LinkViolation::Invented(subject.clone(), stream.deliveries.len() - 1));
             }
-            let is_missing = |number: &usize| stream.deliveries.get(*number).is_none_or(Option::is_none);
-            let missing: BTreeSet<usize> = (stream.first..*count).filter(is_missing).collect();
+            let missing = stream.missing(*count);
             let reported = [stream.reported_min, stream.reported_max];
+            let totals = if is_durable(subject) { &mut verdict.durable } else { &mut verdict.live };
             totals.delivered += (count - stream.first - missing.len()) as u64;
             totals.missing += missing.len() as u64;
             totals.reported_min += stream.reported_min;
             totals.reported_max = totals.reported_max.saturating_add(stream.reported_max);
-            let bound = stream.reported_max.saturating_add(stream.lan_lost);
-            let excess = (missing.len() as u64).saturating_sub(bound);
-            let in_tails = missing.iter().filter(|number| 0 < self.tails && in_tail(subject, **number)).count() as u64;
-            let of_tails = excess.min(in_tails);
+            let number_of = |is_one: &dyn Fn(&str, usize) -> bool| {
+                missing.iter().filter(|number| is_one(subject, **number)).count() as u64
+            };
+            let of_link = match is_durable(subject) {
+                true => stream.reported_max.min(number_of(&causes.is_discarded)),
+                false => stream.reported_max,
+            };
+            let excess = (missing.len() as u64).saturating_sub(of_link.saturating_add(stream.lan_lost));
+            let of_tails = if 0 < self.tails { excess.min(number_of(&causes.in_tail)) } else { 0 };
             totals.in_tails += of_tails;
             let of_datagrams = (excess - of_tails).min(unverified);
             unverified -= of_datagrams;
             let subject = subject.clone();
-            if of_tails + of_datagrams < excess {
-                violations.push(LinkViolation::Unreported { subject, reported, missing });
+            if is_durable(&subject) && stream.reported_min != stream.reported_max {
+                verdict.violations.push(LinkViolation::Inexact { subject, reported });
+            } else if of_tails + of_datagrams < excess {
+                verdict.violations.push(LinkViolation::Unreported { subject, reported, missing });
             } else if (missing.len() as u64) < stream.reported_min {
-                violations.push(LinkViolation::Overreported { subject, reported, missing });
+                verdict.violations.push(LinkViolation::Overreported { subject, reported, missing });
             }
         }
-        (totals, violations)
+        verdict
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use seqcast::message::Count;
+    use seqcast::message::{Count, Dseq};
 
-    const SUBJECT: &str = "s1.live.0";
+    const LIVE: &str = "s1.live.0";
+    const DURABLE: &str = "s1.durable.0";
+    const ALL: [usize; 10] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
 
-    /// Returns the violations of a site to which these messages of ten came, and these numbers were reported.
+    /// Returns the violations of a site to which these live messages of ten came, and these numbers were reported.
     fn violations(delivered: &[usize], reports: &[&str]) -> Vec<LinkViolation> {
         let mut account = SiteAccount::default();
-        deliver(&mut account, 1, delivered);
+        deliver(&mut account, 1, LIVE, delivered);
         reports.iter().for_each(|report| account.on_report(report.as_bytes()));
-        judged(&account)
+        judged(&account, LIVE)
     }
 
-    fn deliver(account: &mut SiteAccount, gateway: u64, numbers: &[usize]) {
+    fn deliver(account: &mut SiteAccount, gateway: u64, subject: &str, numbers: &[usize]) {
         for number in numbers {
-            account.on_message(delivery(gateway), SUBJECT, number.to_string().as_bytes());
+            account.on_message(delivery(gateway), subject, number.to_string().as_bytes());
         }
     }
 
@@ -243,13 +277,26 @@ mod tests {
         LinkDelivery { gateway: Epoch::new(gateway).expect("not 0"), at: Instant::ZERO }
     }
 
-    fn judged(account: &SiteAccount) -> Vec<LinkViolation> {
-        account.judge(&BTreeMap::from([(SUBJECT.to_owned(), 10)]), |_, _| false, |_| false).1
+    fn judged(account: &SiteAccount, subject: &str) -> Vec<LinkViolation> {
+        judged_with(account, subject, |_| false, |_| false)
+    }
+
+    fn judged_with(
+        account: &SiteAccount,
+        subject: &str,
+        in_tail: impl Fn(usize) -> bool,
+        is_discarded: impl Fn(usize) -> bool,
+    ) -> Vec<LinkViolation> {
+        let causes = LossCauses {
+            in_tail: |_: &str, number| in_tail(number),
+            is_discarded: |_: &str, number| is_discarded(number),
+        };
+        account.judge(&BTreeMap::from([(subject.to_owned(), 10)]), &causes).violations
     }
 
     #[test]
     fn delivered_and_reported_messages_are_good() {
-        assert_eq!(violations(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], &[]), []);
+        assert_eq!(violations(&ALL, &[]), []);
         let exact = r#"{"subject":"s1.live.0","lost_min":1,"lost_max":1}"#;
         assert_eq!(violations(&[0, 1, 2, 4, 5, 6, 7, 8], &[exact, exact]), []);
         let open = r#"{"subject":"s1.live.0","lost_min":0,"lost_max":null}"#;
@@ -258,59 +305,63 @@ mod tests {
 
     #[test]
     fn false_reports_are_noticed() {
-        let all = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
         let range = r#"{"subject":"s1.live.0","lost_min":1,"lost_max":2}"#;
-        assert!(matches!(violations(&all, &[range])[..], [LinkViolation::Overreported { reported: [1, 2], .. }]));
-        assert!(matches!(violations(&all[3..], &[range])[..], [LinkViolation::Unreported { reported: [1, 2], .. }]));
-        assert!(matches!(violations(&all, &["{}"])[..], [LinkViolation::Invalid(_)]));
-        let invented = LinkViolation::Invented(SUBJECT.to_owned(), 10);
+        assert!(matches!(violations(&ALL, &[range])[..], [LinkViolation::Overreported { reported: [1, 2], .. }]));
+        assert!(matches!(violations(&ALL[3..], &[range])[..], [LinkViolation::Unreported { reported: [1, 2], .. }]));
+        assert!(matches!(violations(&ALL, &["{}"])[..], [LinkViolation::Invalid(_)]));
+        let invented = LinkViolation::Invented(LIVE.to_owned(), 10);
         assert_eq!(violations(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10], &[]), [invented]);
     }
 
     #[test]
     fn repeated_and_late_messages_are_noticed() {
-        let subject = SUBJECT.to_owned();
-        let reordered = LinkViolation::Reordered(subject.clone(), 4);
-        let repeated = LinkViolation::Repeated { subject, number: 4, deliveries: [delivery(1); 2] };
+        let reordered = |subject: &str| LinkViolation::Reordered(subject.to_owned(), 4);
+        let repeated = LinkViolation::Repeated { subject: LIVE.to_owned(), number: 4, deliveries: [delivery(1); 2] };
         assert_eq!(violations(&[0, 1, 2, 3, 4, 5, 4, 6, 7, 8, 9], &[]), [repeated]);
-        assert_eq!(violations(&[0, 1, 2, 3, 5, 4, 6, 7, 8, 9], &[]), [reordered]);
-        // Two gateways are two publishers of the LAN, which gives their messages no order.
-        let mut account = SiteAccount::default();
-        deliver(&mut account, 1, &[0, 1, 2, 5]);
-        deliver(&mut account, 2, &[3, 4, 6, 7, 8, 9]);
-        assert_eq!(judged(&account), []);
+        assert_eq!(violations(&[0, 1, 2, 3, 5, 4, 6, 7, 8, 9], &[]), [reordered(LIVE)]);
+        // Two gateways are two publishers of the LAN, which gives their live messages no order.
+        for (subject, expected) in [(LIVE, vec![]), (DURABLE, vec![reordered(DURABLE)])] {
+            let mut account = SiteAccount::default();
+            deliver(&mut account, 1, subject, &[0, 1, 2, 3, 5]);
+            deliver(&mut account, 2, subject, &[4, 6, 7, 8, 9]);
+            assert_eq!(judged(&account, subject), expected);
+        }
     }
 
     #[test]
-    fn repeats_of_another_gateway_need_a_take_over() {
+    fn message_of_two_gateways_is_noticed() {
         let mut account = SiteAccount::default();
-        deliver(&mut account, 1, &[0, 1, 2, 3, 4, 5]);
-        deliver(&mut account, 2, &[5, 6, 7, 8, 9]);
-        assert!(matches!(judged(&account)[..], [LinkViolation::Repeated { number: 5, .. }]));
-        let published = BTreeMap::from([(SUBJECT.to_owned(), 10)]);
-        let judge = |account: &SiteAccount| account.judge(&published, |_, _| false, |_| true);
-        let (totals, violations) = judge(&account);
-        assert_eq!((totals.repeated, violations), (1, Vec::new()));
-        deliver(&mut account, 2, &[9]);
-        assert!(matches!(judge(&account).1[..], [LinkViolation::Repeated { number: 9, .. }]), "of the same gateway");
+        deliver(&mut account, 1, LIVE, &[0, 1, 2, 3, 4, 5]);
+        deliver(&mut account, 2, LIVE, &[5, 6, 7, 8, 9]);
+        assert!(matches!(judged(&account, LIVE)[..], [LinkViolation::Repeated { number: 5, .. }]));
+    }
+
+    #[test]
+    fn only_discarded_durable_messages_may_be_missing() {
+        let mut account = SiteAccount::default();
+        deliver(&mut account, 1, DURABLE, &[0, 1, 2, 5, 6, 7, 8, 9]);
+        let judge = |account: &SiteAccount, first| judged_with(account, DURABLE, |_| false, |number| first <= number);
+        assert!(matches!(judge(&account, 3)[..], [LinkViolation::Unreported { .. }]), "it is not reported");
+        account.on_report(br#"{"subject":"s1.durable.0","lost_min":2,"lost_max":2}"#);
+        assert_eq!(judge(&account, 3), []);
+        assert!(matches!(judge(&account, 4)[..], [LinkViolation::Unreported { .. }]), "number 3 was not discarded");
+        account.on_report(br#"{"subject":"s1.durable.0","lost_min":0,"lost_max":1}"#);
+        assert!(matches!(judge(&account, 3)[..], [LinkViolation::Inexact { reported: [2, 3], .. }]));
     }
 
     #[test]
     fn losses_of_the_lan_explain_missing_messages() {
-        let mut account = SiteAccount::default();
-        deliver(&mut account, 1, &[0, 1, 2, 3, 4, 5, 6, 7]);
-        account.on_lan_loss(&LossScope::Datagrams {
-            first: seqcast::message::Dseq(1),
-            last: seqcast::message::Dseq(1),
-            messages: Count::Exact(1),
-        });
-        assert!(matches!(judged(&account)[..], [LinkViolation::Unreported { .. }]));
-        account.on_report(br#"{"subject":"s1.live.0","lost_min":1,"lost_max":1}"#);
-        assert_eq!(judged(&account), []);
-        let published = BTreeMap::from([(SUBJECT.to_owned(), 11)]);
-        let judge = |account: &SiteAccount| account.judge(&published, |_, number| number == 10, |_| false).1;
-        assert!(matches!(judge(&account)[..], [LinkViolation::Unreported { .. }]), "no tail is reported");
-        account.on_lan_loss(&LossScope::Tail { after: seqcast::message::Dseq(1) });
-        assert_eq!(judge(&account), []);
+        for subject in [LIVE, DURABLE] {
+            let mut account = SiteAccount::default();
+            deliver(&mut account, 1, subject, &[0, 1, 2, 3, 4, 5, 6, 7, 8]);
+            assert!(matches!(judged(&account, subject)[..], [LinkViolation::Unreported { .. }]));
+            let judge = |account: &SiteAccount| judged_with(account, subject, |number| number == 9, |_| false);
+            assert!(matches!(judge(&account)[..], [LinkViolation::Unreported { .. }]), "no tail is reported");
+            account.on_lan_loss(&LossScope::Tail { after: Dseq(1) });
+            assert_eq!(judge(&account), []);
+            let messages = Count::Exact(1);
+            account.on_lan_loss(&LossScope::Datagrams { first: Dseq(1), last: Dseq(1), messages });
+            assert_eq!(judged(&account, subject), []);
+        }
     }
 }

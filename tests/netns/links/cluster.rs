@@ -1,6 +1,7 @@
 //! A cluster of nats-server with JetStream. Clients of other hosts reach each node by a relay.
 
 use super::relay;
+use crate::listeners::client::{ListenerClient, Nats};
 use crate::netns::lan::{Host, Process, run};
 use crate::support::wait::wait_until;
 use std::fs;
@@ -13,7 +14,7 @@ const PORT: u16 = 4222;
 /// Port at which a node serves its relay.
 const SERVER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 4333);
 /// Size of the disk of a node.
-const DISK: &str = "64m";
+const DISK: &str = "128m";
 
 /// A node of the cluster.
 pub struct Node {
@@ -61,6 +62,15 @@ impl Node {
         self.server = Some(self.host.start("nats-server", &["-c", &settings, "-l", &log]));
         let host = self.host;
         wait_until("the node serves clients", || host.within(|| TcpStream::connect(SERVER).is_ok()));
+    }
+
+    /// Connects a client without a library to the node, without delay.
+    pub fn connect(&self) -> ListenerClient {
+        self.host.within(|| {
+            let mut client = ListenerClient::connect_to(Nats, SERVER);
+            client.enter();
+            client
+        })
     }
 
     /// Kills the node.

@@ -7,7 +7,7 @@ use std::process::Command;
 /// Number of sites.
 pub const SITES: usize = 3;
 /// Hosts of a site.
-const HOSTS: usize = 3;
+const HOSTS: usize = 4;
 /// Hosts of the cluster.
 const NODES: usize = 3;
 /// Hosts are numbered by the last byte of their address. A site has a subnet of 16.
@@ -66,7 +66,7 @@ impl Wan {
 impl SiteLan {
     fn of_site(site: usize) -> SiteLan {
         let first = SUBNET * site;
-        SiteLan { hosts: [1, 2, 3].map(|host| Host::numbered(first + host)), router: Host::numbered(first + ROUTER) }
+        SiteLan { hosts: [1, 2, 3, 4].map(|host| Host::numbered(first + host)), router: Host::numbered(first + ROUTER) }
     }
 
     /// Returns the commands that create the LAN and its routes.
