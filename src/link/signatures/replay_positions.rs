@@ -93,7 +93,7 @@ mod tests {
     }
 
     fn certificate(number: usize) -> CertificateId {
-        CertificateId::of(&number.to_be_bytes())
+        CertificateId::of(&(number as u64).to_be_bytes())
     }
 
     #[test]
