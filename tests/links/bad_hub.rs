@@ -3,12 +3,14 @@
 use super::durable::{Hub, assert_whole, durable, receive};
 use super::hub_proxy::HubProxy;
 use super::requests::{Responder, ask_until_answered};
-use super::{Gateway, all_messages, numbers, payload, subscribe};
+use super::{Gateway, Sites, all_messages, numbers, payload, subscribe};
 use crate::support::bus::message;
 use crate::support::command::Place;
 use crate::support::nats_server::NatsServer;
 use crate::support::server_process::free_port;
 use crate::support::wait::{let_time_pass, wait_until};
+use std::io::Write;
+use std::net::TcpStream;
 use std::time::Duration;
 
 #[test]
@@ -79,4 +81,30 @@ fn hub_that_starts_late_is_joined() {
     publisher.publish(message("plant.x", "20")).expect("published");
     // Live messages do not wait for a hub that was never there.
     assert!(numbers(&all_messages(&subscription)).ends_with(&[20]));
+}
+
+/// The client library ends the connection when a message has header fields that it cannot read, and connects again.
+#[test]
+fn malformed_header_fields_cost_a_connection_only() {
+    let hub = NatsServer::start(&[]);
+    let sites = Sites::start(&hub, 1);
+    let [publisher, subscriber] = [sites.plant[0].attach(), sites.hq.attach()];
+    let subscription = subscribe(&subscriber, "plant.>");
+    let publish = |number: u64| publisher.publish(message("plant.x", &number.to_string())).expect("published");
+    (0..10).for_each(publish);
+    let before = all_messages(&subscription).len() as u64;
+    let mut client = TcpStream::connect(("127.0.0.1", hub.port())).expect("the hub listens");
+    let malformed = b"CONNECT {\"verbose\":false,\"headers\":true}\r\nHPUB plant.x 5 5\r\nabcde\r\n";
+    client.write_all(malformed).expect("the hub reads");
+    wait_until("the connection has ended", || sites.hq.number("shares") == 0);
+    (10..15).for_each(publish);
+    wait_until("the gateways have returned", || {
+        [&sites.plant[0], &sites.hq].iter().all(|gateway| gateway.number("shares") == 16)
+    });
+    (15..20).for_each(publish);
+    let after = numbers(&all_messages(&subscription));
+    assert!(before == 10 && after.ends_with(&[15, 16, 17, 18, 19]), "{after:?}");
+    let lost = 20 - before - after.len() as u64;
+    let row = sites.hq.site("plant1");
+    assert_eq!([&row["imported"], &row["lost_min"], &row["lost_max"]], [20 - lost, lost, lost]);
 }
