@@ -150,6 +150,18 @@ param.yaml:4:13: accounts: "…": a ; separates two parts of a list only with a 
   fix: write ' ; ' between two parts, or a YAML list"#,
     },
     Case {
+        name: "a link that cannot be what it says",
+        text: "parameters:\n  security: open\n  link: nats://hub:4222\n  link-import: hq.>\n  link-import-clients: hq.>\n",
+        errors: r#"param.yaml:3:9: link: other sites must know whose messages these are
+    3 |   link: nats://hub:4222
+      |         ^^^^^^^^^^^^^^^
+  fix: write site: NAME, such as plant1
+param.yaml:5:24: link-import-clients: without a realm all messages of clients are imported
+    5 |   link-import-clients: hq.>
+      |                        ^^^^
+  fix: remove the key, or join a realm"#,
+    },
+    Case {
         name: "an unknown section",
         text: "parameter:\n  port: 1\n",
         errors: r#"param.yaml:1:1: parameter: unknown key

@@ -5,6 +5,7 @@ use super::{Gateway, all_messages, origin, payload, subscribe};
 use crate::listeners::client::{ListenerClient, Nats};
 use crate::support::bus::message;
 use crate::support::command::Place;
+use crate::support::events::{add, finds, rows};
 use crate::support::exit_code::DONE;
 use crate::support::nats_server::NatsServer;
 use crate::support::wait::{let_time_pass, wait_until};
@@ -194,6 +195,23 @@ fn messages_and_requests_cross_in_a_realm() {
         assert_eq!((&row["lost_min"], &row["tails"]), (&0.into(), &0.into()), "{row}");
         let is_signed = (0..20).any(|_| client.line().starts_with("Seqcast-Signature: "));
         assert!(is_signed, "clients of the cluster can verify");
+    }
+}
+
+#[test]
+fn events_cross_in_a_realm() {
+    let (hub, realm, lan) = (NatsServer::start(&[]), Realm::new("realm"), Place::new());
+    ["P.test", "F.test"].iter().for_each(|name| realm.join(name, &[]));
+    let plant = realm.gateway("P.test", &hub, &["site=plant1", "link-events=plant/*", "server-id=7"]);
+    let hq = realm.gateway_on("H.test", lan.port(), &hub, &["site=hq", "link-events-import=*"]);
+    let data_dir = format!("data-dir={}", realm.place.dir().join("F.test").display());
+    let follower = Gateway::start("F.test", lan.port(), &[data_dir.as_str(), "server-id=8", "event-follow=*"]);
+    wait_until_ready(&[&plant, &hq]);
+    add(&plant.place, "plant/1", 1..=300);
+    finds(&follower.place, &rows("plant/1", 1..=300));
+    for gateway in [&plant, &hq] {
+        assert_eq!(["unsigned", "bad_signatures", "denied"].map(|count| security(gateway, count)), [0; 3]);
+        assert!(0 < security(gateway, "verified") && 0 < security(gateway, "signed"));
     }
 }
 

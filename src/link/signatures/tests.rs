@@ -414,7 +414,7 @@ fn revoked_and_foreign_certificates_are_refused() {
 }
 
 #[test]
-fn strangers_do_not_know_the_secret() {
+fn clients_do_not_know_the_secret() {
     let identity = HostIdentity::from_seed(&[3; 32]);
     let own = Certificate::sign_own(realm(), "G3.test".parse().unwrap(), &identity, PeerPermissions::all(), 1).unwrap();
     for (secret, expected) in [(SECRET, true), ([8; 32], false)] {

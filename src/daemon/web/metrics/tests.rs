@@ -126,13 +126,18 @@ fn metrics_of_a_link_cover_its_parts() {
         ("seqcast_link_durable_waiting_messages", &["seqcast_link_durable_waiting_messages 7"]),
         ("seqcast_link_durable_discarded_total", &["seqcast_link_durable_discarded_total 2"]),
         ("seqcast_link_durable_position", &[]),
+        ("seqcast_link_verified_total", &[]),
     ] {
         assert_samples(&text, name, samples);
     }
     let events = json!({ "servers": 2, "exported": 5, "imported": 6, "dropped": 1 });
     let durable = json!({ "open": false, "fault": null, "position": 88 });
     (overview["status"]["link"]["events"], overview["status"]["link"]["durable"]) = (events, durable);
+    overview["status"]["link"]["security"] = json!({ "certificates": 3, "verified": 90, "repeated": 8, "denied": 1 });
     let text = render(&overview, true);
+    assert_samples(&text, "seqcast_link_certificates", &["seqcast_link_certificates 3"]);
+    assert_samples(&text, "seqcast_link_verified_total", &["seqcast_link_verified_total 90"]);
+    assert_samples(&text, "seqcast_link_replayed_total", &["seqcast_link_replayed_total 8"]);
     assert_samples(&text, "seqcast_link_event_servers", &["seqcast_link_event_servers 2"]);
     assert_samples(&text, "seqcast_link_events_imported_total", &["seqcast_link_events_imported_total 6"]);
     assert_samples(&text, "seqcast_link_durable_open", &["seqcast_link_durable_open 0"]);
