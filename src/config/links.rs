@@ -136,7 +136,7 @@ impl ValueFormat for LinkPatternsFormat {
         if LINK_PATTERNS_MAX < patterns.len() {
             return Err(ValueError::LinkPatterns);
         }
-        match patterns.iter().find(|pattern| pattern.as_str().starts_with('_')) {
+        match patterns.iter().find(|pattern| pattern.as_str().starts_with(['_', '$'])) {
             Some(pattern) => Err(ValueError::SystemPattern(pattern.to_string())),
             None => Ok(patterns.into_iter().collect()),
         }

@@ -178,7 +178,7 @@ impl fmt::Display for ValueError {
                 write!(f, "not a list of 1 to {LINK_PATTERNS_MAX} patterns of subjects, separated by ;")
             }
             ValueError::SystemPattern(pattern) => {
-                write!(f, "subjects that begin with _ stay on the LAN, so {pattern} cannot cross a link")
+                write!(f, "subjects that begin with _ or $ stay on the LAN, so {pattern} cannot cross a link")
             }
         }
     }

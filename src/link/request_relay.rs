@@ -21,7 +21,8 @@ use super::shares::hash;
 use super::site_interests::{SUMMARY_INTERVAL, SiteInterests};
 use super::site_name::SiteName;
 use super::system_messages::{
-    CALL_PREFIX, INTEREST_PREFIX, NO_RESPONDERS, REPLY_PREFIX, STATUS_HEADER, SUBJECT_HEADER, system_subject,
+    CALL_PREFIX, INTEREST_PREFIX, NO_RESPONDERS, REPLY_PREFIX, STATUS_HEADER, SUBJECT_HEADER, stays_local,
+    system_subject,
 };
 use super::unsent_messages::UnsentMessages;
 use crate::message::{Epoch, Headers, Message};
@@ -386,7 +387,7 @@ impl RequestRelay {
     fn is_accepted(&self, origin: RequestOrigin, message: &Message) -> bool {
         let GatewaySettings { imports, permitted, message_bytes_max, .. } = &self.settings;
         let (subject, bytes) = (&message.subject, message.body_bytes());
-        let is_local = subject.as_bytes().first() == Some(&b'_');
+        let is_local = stays_local(subject);
         let is_imported = || imports.matches(subject) && permitted.permits(subject) && bytes <= *message_bytes_max;
         !is_local && (origin == RequestOrigin::Lan || is_imported())
     }

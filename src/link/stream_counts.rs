@@ -4,6 +4,7 @@ use super::envelope::{LinkEnvelope, RemotePublisher};
 use super::position::{NumberingEnd, PublisherPosition, StreamPoint};
 use super::shares::share_of;
 use super::site_name::SiteName;
+use super::system_messages::stays_local;
 use crate::message::{Count, Delivery, Epoch, Message, Verdict};
 use crate::seqno::Seq;
 use crate::subject::Subject;
@@ -97,10 +98,10 @@ impl StreamCounts {
     }
 
     /// Counts a message that the LAN delivered, which follows the message with the number `last_number` of its share.
-    /// Messages of other sites, repeated and replayed ones, and subjects that begin with `_` never cross.
+    /// Messages of other sites, repeated and replayed ones, and subjects that [stay local](stays_local) never cross.
     pub(super) fn count(&mut self, delivery: &Delivery, last_number: &mut u64) -> Option<CountedMessage> {
         let Delivery { message, publisher, .. } = delivery;
-        let is_local = message.subject.as_bytes().first() == Some(&b'_');
+        let is_local = stays_local(&message.subject);
         if is_local || delivery.replayed || LinkEnvelope::is_in(&message.headers) {
             return None;
         }

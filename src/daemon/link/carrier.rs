@@ -23,7 +23,7 @@ use crate::link::gateway_counts::SiteCounts;
 use crate::link::hub_sender::HubSender;
 use crate::link::signatures::verifier::VerifiedMessage;
 use crate::link::site_name::SiteName;
-use crate::link::system_messages::{CALL_PREFIX, INTEREST_PREFIX, REPLY_PREFIX};
+use crate::link::system_messages::{CALL_PREFIX, INTEREST_PREFIX, REPLY_PREFIX, stays_local};
 use crate::message::Message;
 use crate::subject::pattern_set::PatternSet;
 use crate::subject::{Pattern, Subject};
@@ -267,8 +267,8 @@ impl LinkCarrier {
     fn on_hub_message(&self, index: usize, received: async_nats::Message) {
         let reply = received_reply(&received);
         match received_message(received).map(|message| Message { reply, ..message }) {
-            // Each is a message of the system too, which another subscription gets: verified twice it would count as repeated.
-            Some(message) if message.subject.as_bytes().first() == Some(&b'_') => {}
+            // Another subscription gets those of the system, too: verified twice they would count as repeated.
+            Some(message) if stays_local(&message.subject) => {}
             Some(message) if is_first_match(&self.subjects.patterns, index, &message.subject) => {
                 let mut gateway = self.gateway.borrow_mut();
                 if (self.signing.is_none() || gateway.uses_hub_message(&message))

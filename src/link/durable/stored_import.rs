@@ -19,6 +19,7 @@ use crate::link::position::StreamPoint;
 use crate::link::remote_stream_key::RemoteStreamKey;
 use crate::link::site_loss::SiteLoss;
 use crate::link::site_name::SiteName;
+use crate::link::system_messages::stays_local;
 use crate::message::{Count, Epoch};
 use crate::subject::Subject;
 use crate::subject::pattern_set::PatternSet;
@@ -235,7 +236,7 @@ impl StoredImport {
             return;
         };
         let subject = &stored.message.subject;
-        if subject.as_bytes().first() == Some(&b'_') || !self.imports.matches(subject) {
+        if stays_local(subject) || !self.imports.matches(subject) {
             return;
         }
         let Some(origin) = &stored.origin else { return self.on_client_message(stored) };

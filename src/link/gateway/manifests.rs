@@ -5,9 +5,8 @@ use crate::link::gateway_counts::SiteConflict;
 use crate::link::hub_sender::HubSender;
 use crate::link::import_queue::{HubContent, HubItem};
 use crate::link::manifest::{LinkManifest, ManifestBatch};
-use crate::link::system_messages::{MANIFEST_PREFIX, system_subject};
+use crate::link::system_messages::{MANIFEST_PREFIX, stays_local, system_subject};
 use crate::message::Message;
-use crate::subject::Subject;
 use crate::time::Instant;
 
 impl Gateway {
@@ -49,8 +48,7 @@ impl Gateway {
 
     fn on_manifest(&mut self, now: Instant, mut manifest: LinkManifest, sender: &HubSender) {
         // Messages on other subjects are not accepted, so they are no losses. Those of the system never cross.
-        let is_local = |subject: &Subject| subject.as_bytes().first() == Some(&b'_');
-        manifest.entries.retain(|entry| !is_local(&entry.subject) && sender.may_publish(&entry.subject));
+        manifest.entries.retain(|entry| !stays_local(&entry.subject) && sender.may_publish(&entry.subject));
         if manifest.site == self.settings.site {
             return self.on_own_manifest(now, manifest);
         }

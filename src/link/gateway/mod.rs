@@ -35,7 +35,8 @@ use super::shares::{Election, GATEWAY_TIMEOUT, LEASE, SHARES};
 use super::site_loss::SiteLoss;
 use super::site_name::SiteName;
 use super::system_messages::{
-    ANNOUNCE_SUBJECT, BYE_PREFIX, LOSS_SUBJECT, MANIFEST_PREFIX, REQUEST_PREFIX, RequestText, system_subject,
+    ANNOUNCE_SUBJECT, BYE_PREFIX, LOSS_SUBJECT, MANIFEST_PREFIX, REQUEST_PREFIX, RequestText, stays_local,
+    system_subject,
 };
 use super::unsent_messages::UnsentMessages;
 use crate::message::{Delivery, Epoch, Headers, Message};
@@ -265,7 +266,7 @@ impl Gateway {
             return;
         }
         // A client cannot speak for the system's own subjects.
-        let is_local = message.subject.as_bytes().first() == Some(&b'_');
+        let is_local = stays_local(&message.subject);
         let content = match LinkEnvelope::find(&message.headers) {
             Some(Ok(envelope)) if envelope.site == self.settings.site => {
                 return self.exporter.on_returned(&envelope, &message.subject);

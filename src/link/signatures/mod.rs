@@ -35,7 +35,13 @@ pub const CERTIFICATE_HEADER: &str = "Seqcast-Certificate";
 pub const CERTIFICATE_PREFIX: &str = "_SEQCAST.LINK.CERTIFICATE.";
 /// Header fields that no signature covers: the signature itself, the certificate, and what is added for the stream and by
 /// the importing gateway. Importing gateways take them out of live messages.
-pub const UNSIGNED_HEADERS: [&str; 4] = [SIGNATURE_HEADER, CERTIFICATE_HEADER, STORED_HEADER, "Nats-Expected-Stream"];
+pub const UNSIGNED_HEADERS: [&str; 5] = [
+    SIGNATURE_HEADER,
+    CERTIFICATE_HEADER,
+    STORED_HEADER,
+    "Nats-Expected-Stream",
+    "Nats-Expected-Last-Subject-Sequence",
+];
 /// Maximum difference between the time in a signature and that of the message's arrival, or for a durable message that
 /// of its arrival in the stream.
 pub const CLOCK_DIFFERENCE_MAX: Duration = Duration::from_secs(300);

@@ -104,6 +104,17 @@ fn manifest_says_whether_its_share_is_carried() {
 }
 
 #[test]
+fn commands_for_the_servers_stay_local() {
+    for (text, crosses) in [("$JS.API.STREAM.DELETE.SEQCAST", false), ("_SEQCAST.x", false), ("a.$JS", true)] {
+        let mut delivery = delivery(seq(0, 1), None, START);
+        delivery.message = Message::new(text.parse().unwrap(), "");
+        let mut exporter = Exporter::new("plant1".parse().unwrap(), epoch(1));
+        exporter.take_over(at(0), share_of(&delivery.message.subject));
+        assert_eq!(exporter.on_delivery(at(0), &delivery).is_some(), crosses, "{text}");
+    }
+}
+
+#[test]
 fn retained_messages_without_content_are_bounded() {
     let mut exporter = Exporter::new("plant1".parse().unwrap(), epoch(1));
     let count = STANDBY_BYTES_MAX as u64 / 256 + 1_000;

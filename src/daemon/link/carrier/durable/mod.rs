@@ -401,7 +401,10 @@ impl LinkCarrier {
         loop {
             let has_room = self.gateway.borrow().durable().has_room();
             tokio::select! {
-                read = reader.read(), if has_room => self.on_read(read?),
+                read = reader.read(), if has_room => match read? {
+                    Some(message) => self.on_read(message),
+                    None => return Ok(()),
+                },
                 written = &mut write => {
                     if !self.on_position_written(written) {
                         return Ok(());

@@ -22,7 +22,7 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(2_500);
 /// Time from which the cluster removes a consumer that nobody uses.
 const UNUSED_TIME: Duration = Duration::from_secs(30);
 
-/// Reads messages of the stream in its order, without a gap.
+/// Reads messages of the stream in its order, up to a gap.
 pub(super) struct StreamReader {
     messages: Stream,
     /// Number of messages that were read.
@@ -69,14 +69,20 @@ impl StreamReader {
         Ok(StreamReader { messages, count: 0 })
     }
 
-    /// Waits for the next message. No message is lost if this is cancelled.
+    /// Waits for the next message; `None` if one is missing before it, so that another reader is needed. Messages that the
+    /// cluster repeats are left out. No message is lost if this is cancelled.
     ///
     /// # Errors
-    /// The consumer has ended, its server cannot be reached, or a message has been lost on the way.
-    pub(super) async fn read(&mut self) -> Result<Message, String> {
-        let message = self.messages.next().await.ok_or("the reader has ended")?.map_err(|error| error.to_string())?;
-        self.count += 1;
-        let number = message.info().map_err(|error| error.to_string())?.consumer_sequence;
-        if number == self.count { Ok(message) } else { Err("the client has lost a message of the stream".to_owned()) }
+    /// The consumer has ended, or its server cannot be reached.
+    pub(super) async fn read(&mut self) -> Result<Option<Message>, String> {
+        loop {
+            let message = self.messages.next().await.ok_or("the reader has ended")?;
+            let message = message.map_err(|error| error.to_string())?;
+            let number = message.info().map_err(|error| error.to_string())?.consumer_sequence;
+            if self.count < number {
+                self.count += 1;
+                return Ok(Some(message).filter(|_| number == self.count));
+            }
+        }
     }
 }
