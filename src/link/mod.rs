@@ -50,6 +50,7 @@ mod import_queue;
 mod import_standby;
 mod imported_stream;
 pub mod interest_summary;
+pub mod local_subjects;
 pub mod manifest;
 pub mod pending_request;
 pub mod position;

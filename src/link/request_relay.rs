@@ -16,13 +16,13 @@ use super::envelope::ORIGIN_HEADER;
 use super::gateway_settings::GatewaySettings;
 use super::hub_sender::HubSender;
 use super::interest_summary::{InterestSummary, LanInterest, LanReceivers, SummaryAnnouncement};
+use super::local_subjects::stays_local;
 use super::pending_request::{PendingRequests, RelayStage, RequestOrigin};
 use super::shares::hash;
 use super::site_interests::{SUMMARY_INTERVAL, SiteInterests};
 use super::site_name::SiteName;
 use super::system_messages::{
-    CALL_PREFIX, INTEREST_PREFIX, NO_RESPONDERS, REPLY_PREFIX, STATUS_HEADER, SUBJECT_HEADER, stays_local,
-    system_subject,
+    CALL_PREFIX, INTEREST_PREFIX, NO_RESPONDERS, REPLY_PREFIX, STATUS_HEADER, SUBJECT_HEADER, system_subject,
 };
 use super::unsent_messages::UnsentMessages;
 use crate::message::{Epoch, Headers, Message};

@@ -1,10 +1,10 @@
 //! The counts of a gateway: a point for each message of its LAN that may cross.
 
 use super::envelope::{LinkEnvelope, RemotePublisher};
+use super::local_subjects::stays_local;
 use super::position::{NumberingEnd, PublisherPosition, StreamPoint};
 use super::shares::share_of;
 use super::site_name::SiteName;
-use super::system_messages::stays_local;
 use crate::message::{Count, Delivery, Epoch, Message, Verdict};
 use crate::seqno::Seq;
 use crate::subject::Subject;

@@ -63,12 +63,6 @@ pub(super) struct RequestText {
     pub(super) after: u64,
 }
 
-/// Returns whether a subject never crosses: it begins with `_`, as those of this system, or with `$`, as those by which
-/// clients of the cluster command its servers.
-pub fn stays_local(subject: &Subject) -> bool {
-    matches!(subject.as_bytes().first(), Some(b'_' | b'$'))
-}
-
 /// Returns the subject of a site that begins so.
 pub(super) fn system_subject(prefix: &str, site: &SiteName) -> Subject {
     format!("{prefix}{site}").parse().expect("the name of a site is a token of a subject")

@@ -98,7 +98,7 @@ pub(super) struct DurableDelivery {
     pub(super) loss: Option<SiteLoss>,
 }
 
-/// What the cluster has when a gateway begins to read the stream.
+/// State of the cluster when a gateway begins to read the stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadingStart {
     /// The stored position of the site; `None` if there is none.

@@ -15,11 +15,11 @@
 
 use super::stored::{DurableOrigin, StoredMessage};
 use crate::link::envelope::LinkEnvelope;
+use crate::link::local_subjects::stays_local;
 use crate::link::position::StreamPoint;
 use crate::link::remote_stream_key::RemoteStreamKey;
 use crate::link::site_loss::SiteLoss;
 use crate::link::site_name::SiteName;
-use crate::link::system_messages::stays_local;
 use crate::message::{Count, Epoch};
 use crate::subject::Subject;
 use crate::subject::pattern_set::PatternSet;

@@ -4,8 +4,9 @@ use super::{Gateway, UNREAD_BYTES_MAX};
 use crate::link::gateway_counts::SiteConflict;
 use crate::link::hub_sender::HubSender;
 use crate::link::import_queue::{HubContent, HubItem};
+use crate::link::local_subjects::stays_local;
 use crate::link::manifest::{LinkManifest, ManifestBatch};
-use crate::link::system_messages::{MANIFEST_PREFIX, stays_local, system_subject};
+use crate::link::system_messages::{MANIFEST_PREFIX, system_subject};
 use crate::message::Message;
 use crate::time::Instant;
 

@@ -27,6 +27,7 @@ use super::hub_sender::HubSender;
 use super::import::ImportLedger;
 use super::import_queue::{HubContent, HubItem, ImportQueue};
 use super::import_standby::ImportStandby;
+use super::local_subjects::stays_local;
 use super::manifest::ManifestBatch;
 use super::position::StreamPoint;
 use super::remote_stream_key::RemoteStreamKey;
@@ -35,8 +36,7 @@ use super::shares::{Election, GATEWAY_TIMEOUT, LEASE, SHARES};
 use super::site_loss::SiteLoss;
 use super::site_name::SiteName;
 use super::system_messages::{
-    ANNOUNCE_SUBJECT, BYE_PREFIX, LOSS_SUBJECT, MANIFEST_PREFIX, REQUEST_PREFIX, RequestText, stays_local,
-    system_subject,
+    ANNOUNCE_SUBJECT, BYE_PREFIX, LOSS_SUBJECT, MANIFEST_PREFIX, REQUEST_PREFIX, RequestText, system_subject,
 };
 use super::unsent_messages::UnsentMessages;
 use crate::message::{Delivery, Epoch, Headers, Message};

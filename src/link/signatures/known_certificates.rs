@@ -4,26 +4,19 @@
 //! So the proof of membership comes first: it costs a hash. Three budgets limit what follows.
 
 use super::check_budget::CheckBudget;
-use super::hub_claim::HubClaim;
+use super::known_certificate::KnownCertificate;
 use super::realm_trust::RealmTrust;
 use super::signature_refusal::SignatureRefusal;
-use crate::link::hub_sender::{HubSender, site_publications, speaks_for_any_site};
-use crate::link::site_name::SiteName;
+use crate::security::ProvenCertificate;
 use crate::security::batch_signature::CertificateId;
-use crate::security::realm::Certificate;
-use crate::security::{CertifiedHost, ProvenCertificate};
-use crate::subject::permitted_subjects::PermittedSubjects;
-use crate::time::{ClockReading, Instant, WallTime};
+use crate::time::{ClockReading, WallTime};
 use lru::LruCache;
-use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
 /// Maximum number of certificates that are remembered, and of those that are not trusted. The one that was used least
 /// recently is forgotten first.
 const CERTIFICATES_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not 0");
-/// Maximum number of sites of a certificate that are remembered.
-const SITES_MAX: usize = 16;
 /// Interval of the budgets.
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// Maximum number of announced certificates of members that are checked in the interval. Only members can make them.
@@ -32,49 +25,6 @@ const MEMBER_CHECKS_MAX: u32 = 200;
 const OTHER_CHECKS_MAX: u32 = 20;
 /// The same for those in the stream. Members made them as well, with former secrets of the realm.
 const STORED_CHECKS_MAX: u32 = 200;
-
-/// A certificate that this host trusts while it is valid.
-#[derive(Debug)]
-pub(super) struct KnownCertificate {
-    member: ProvenCertificate,
-    pub(super) certificate: Certificate,
-    pub(super) host: CertifiedHost,
-    publish: PermittedSubjects,
-    /// Subjects on which the host may publish in the name of sites; `None` if it may not speak for the site.
-    sites: BTreeMap<SiteName, Option<PermittedSubjects>>,
-    /// Time up to which no further signatures of the host are checked, since too many wrong ones have come.
-    pub(super) blocked_to: Instant,
-}
-
-impl KnownCertificate {
-    /// Creates the entry of a host with this certificate.
-    pub(super) fn new(member: ProvenCertificate, certificate: Certificate, host: CertifiedHost) -> KnownCertificate {
-        let publish = PermittedSubjects::of(host.permissions.publish.iter().cloned());
-        KnownCertificate { member, certificate, host, publish, sites: BTreeMap::new(), blocked_to: Instant::ZERO }
-    }
-
-    fn publications(&mut self, site: &SiteName) -> Option<PermittedSubjects> {
-        if SITES_MAX <= self.sites.len() && !self.sites.contains_key(site) {
-            self.sites.clear();
-        }
-        self.sites.entry(site.clone()).or_insert_with(|| site_publications(&self.publish, site)).clone()
-    }
-
-    /// Returns the sender of a message with this claim.
-    pub(super) fn sender(&mut self, claim: &HubClaim) -> Option<HubSender> {
-        let (site, subject) = match claim {
-            HubClaim::Gateway => {
-                let permitted = PermittedSubjects::of([]);
-                return speaks_for_any_site(&self.publish).then_some(HubSender::Gateway { site: None, permitted });
-            }
-            HubClaim::Site(site) => (site, None),
-            HubClaim::Publication { site, subject } => (site, Some(subject)),
-        };
-        let permitted = self.publications(site)?;
-        let may_publish = subject.is_none_or(|subject| permitted.permits(subject));
-        may_publish.then(|| HubSender::Gateway { site: Some(site.clone()), permitted })
-    }
-}
 
 /// The certificates that a gateway knows.
 #[derive(Debug)]

@@ -14,6 +14,7 @@
 mod check_budget;
 mod code_keys;
 mod hub_claim;
+mod known_certificate;
 mod known_certificates;
 pub mod realm_trust;
 mod replay_positions;

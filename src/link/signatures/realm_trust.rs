@@ -1,6 +1,6 @@
 //! The rules of a realm by which a gateway trusts other hosts.
 
-use super::known_certificates::KnownCertificate;
+use super::known_certificate::KnownCertificate;
 use super::signature_refusal::SignatureRefusal;
 use crate::security::batch_signature::BatchCodeKey;
 use crate::security::realm::{Certificate, RealmMode};

@@ -2,7 +2,8 @@
 
 use super::check_budget::CheckBudget;
 use super::code_keys::VerifierCodeKeys;
-use super::known_certificates::{KnownCertificate, KnownCertificates};
+use super::known_certificate::KnownCertificate;
+use super::known_certificates::KnownCertificates;
 use super::realm_trust::RealmTrust;
 use super::replay_positions::{BatchPosition, ReplayPositions, RunSubject};
 use super::signer::REQUESTS_CERTIFICATES;

@@ -154,7 +154,7 @@ fn add_subjects(subjects: &mut Vec<String>, exports: &PatternSet) -> bool {
     if lacking.is_empty() {
         return false;
     }
-    // What this program cannot read belongs to others.
+    // Subjects that this program cannot read belong to others.
     subjects.retain(|subject| subject.parse::<Pattern>().map_or(true, |pattern| !exports.contains(&pattern)));
     subjects.extend(lacking.into_iter().map(Pattern::to_string));
     true
