@@ -4,13 +4,17 @@
 //! it has read. The ordered consumers of the client do this by themselves, but wait for a minute before, and begin at the
 //! first message of the stream if they have read none.
 
+use crate::clock::Clock;
 use crate::subject::Pattern;
+use crate::time::Instant;
 use async_nats::jetstream::consumer::pull::{Config, Stream};
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy};
 use async_nats::jetstream::context::Context;
 use async_nats::jetstream::{Message, consumer};
 use futures_util::StreamExt;
+use std::collections::BTreeMap;
 use std::time::Duration;
+use tokio::time::timeout;
 
 /// First server version whose consumers accept several filter subjects.
 const FILTER_SUBJECTS_VERSION: (i64, i64, i64) = (2, 10, 0);
@@ -19,6 +23,10 @@ const BATCH_MESSAGES: usize = 500;
 /// Interval at which the cluster sends something to a reader that gets no messages. A reader that gets nothing for twice
 /// this time ends. The link counts a server that does not answer as lost earlier.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(2_500);
+/// Time for which messages wait for an earlier one: a cluster that delivers them in another order is no fault.
+const GAP_TIME: Duration = Duration::from_secs(1);
+/// Maximum number of these messages.
+const EARLY_MAX: usize = 64;
 /// Time from which the cluster removes a consumer that nobody uses.
 const UNUSED_TIME: Duration = Duration::from_secs(30);
 
@@ -27,6 +35,10 @@ pub(super) struct StreamReader {
     messages: Stream,
     /// Number of messages that were read.
     count: u64,
+    /// Messages behind one that has not come.
+    early: BTreeMap<u64, Message>,
+    /// End of the time for which they wait.
+    gap_end: Option<Instant>,
 }
 
 impl StreamReader {
@@ -66,22 +78,42 @@ impl StreamReader {
             context.create_consumer_on_stream(config, stream).await.map_err(|error| text(&error))?;
         let messages = consumer.stream().max_messages_per_batch(BATCH_MESSAGES).heartbeat(HEARTBEAT_INTERVAL);
         let messages = messages.messages().await.map_err(|error| text(&error))?;
-        Ok(StreamReader { messages, count: 0 })
+        Ok(StreamReader { messages, count: 0, early: BTreeMap::new(), gap_end: None })
     }
 
-    /// Waits for the next message; `None` if one is missing before it, so that another reader is needed. Messages that the
-    /// cluster repeats are left out. No message is lost if this is cancelled.
+    /// Waits for the next message; `None` if one before it does not come, so that another reader is needed. Messages that
+    /// the cluster repeats are left out. No message is lost if this is cancelled.
     ///
     /// # Errors
     /// The consumer has ended, or its server cannot be reached.
     pub(super) async fn read(&mut self) -> Result<Option<Message>, String> {
         loop {
-            let message = self.messages.next().await.ok_or("the reader has ended")?;
-            let message = message.map_err(|error| error.to_string())?;
-            let number = message.info().map_err(|error| error.to_string())?.consumer_sequence;
-            if self.count < number {
+            if let Some(message) = self.early.remove(&(self.count + 1)) {
                 self.count += 1;
-                return Ok(Some(message).filter(|_| number == self.count));
+                self.gap_end = None;
+                return Ok(Some(message));
+            }
+            if EARLY_MAX <= self.early.len() {
+                return Ok(None);
+            }
+            let next = self.messages.next();
+            let message = if self.early.is_empty() {
+                next.await
+            } else {
+                let now = Clock::now().instant;
+                let gap_end = *self.gap_end.get_or_insert(now + GAP_TIME);
+                let Ok(message) = timeout(gap_end.since(now), next).await else { return Ok(None) };
+                message
+            };
+            let message = message.ok_or("the reader has ended")?.map_err(|error| error.to_string())?;
+            let number = message.info().map_err(|error| error.to_string())?.consumer_sequence;
+            if number == self.count + 1 {
+                self.count = number;
+                self.gap_end = None;
+                return Ok(Some(message));
+            }
+            if self.count < number {
+                self.early.insert(number, message);
             }
         }
     }
