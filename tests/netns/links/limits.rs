@@ -4,6 +4,7 @@
 //! message and others do not (nats-server 2.9). So limits change while there is room, and then the stream is filled.
 
 use super::cluster::Node;
+use crate::support::command::now;
 use crate::support::wait::{let_time_pass, wait_until, wait_until_some};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -22,6 +23,8 @@ const ROOM: u64 = 3_000;
 const NEWEST: u64 = 300;
 /// Maximum time for an answer.
 const ANSWER_TIME: Duration = Duration::from_secs(4);
+/// Maximum time for which the sites may be behind.
+const READ_TIME: Duration = Duration::from_secs(60);
 /// Time after which all nodes know new limits.
 const SPREAD_TIME: Duration = Duration::from_secs(1);
 
@@ -35,14 +38,20 @@ pub fn fill(nodes: &[Node]) {
 }
 
 /// Gives the stream a limit beyond which it discards its oldest messages. Those that all sites have read, up to a
-/// number that `read_to` returns, go before.
-pub fn prepare_discard(nodes: &[Node], read_to: impl Fn() -> u64) {
-    let shown = || format!("the sites have read most of the {} messages, not only up to {}", stored(nodes), read_to());
-    wait_until_some(shown, || {
+/// number that `read_to` returns, go before. Returns false if the sites stay too far behind.
+pub fn prepare_discard(nodes: &[Node], read_to: impl Fn() -> u64) -> bool {
+    let begun = now();
+    loop {
         request(nodes, "PURGE", |_| json!({ "seq": read_to() }));
-        (stored(nodes) < ROOM / 2).then_some(())
-    });
-    limit(nodes, "old", ROOM);
+        if stored(nodes) < ROOM / 2 {
+            limit(nodes, "old", ROOM);
+            return true;
+        }
+        if READ_TIME < now().since(begun) {
+            return false;
+        }
+        let_time_pass(SPREAD_TIME, "the sites read on");
+    }
 }
 
 /// Lets the stream discard all messages of the sites but the newest ones.

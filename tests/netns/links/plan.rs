@@ -78,14 +78,18 @@ fn disturb(world: &World, fault: LinkFault, sites: &mut [Site], nodes: &mut [Nod
         LinkFault::DiscardUnread => {
             let site = site.number;
             world.note(&format!("site {site} is cut off, and the stream discards messages"));
-            limits::prepare_discard(nodes, || sites.iter().map(Site::position).min().expect("there are sites"));
-            let begun = now();
-            sites[site - 1].lan.cut();
-            last(cut(), rng);
-            limits::discard(nodes);
-            limits::restore(nodes);
-            world.note_discard(site, begun..now());
-            sites[site - 1].lan.join();
+            let read_to = || sites.iter().map(Site::position).min().expect("there are sites");
+            if limits::prepare_discard(nodes, read_to) {
+                let begun = now();
+                sites[site - 1].lan.cut();
+                last(cut(), rng);
+                limits::discard(nodes);
+                limits::restore(nodes);
+                world.note_discard(site, begun..now());
+                sites[site - 1].lan.join();
+            } else {
+                world.note("the sites are too far behind: the stream discards nothing");
+            }
         }
         LinkFault::FillStream => {
             limits::fill(nodes);
