@@ -377,9 +377,9 @@ impl RequestRelay {
         let text = reply.as_str();
         match origin {
             RequestOrigin::Site => text.starts_with(REPLY_PREFIX),
-            RequestOrigin::Client => text.starts_with("_INBOX.") || !text.starts_with(['_', '$']),
+            RequestOrigin::Client => text.starts_with("_INBOX.") || !stays_local(reply.as_bytes()),
             RequestOrigin::Lan if text.starts_with("_INBOX.") => true,
-            RequestOrigin::Lan => !text.starts_with(['_', '$']) && self.settings.permitted.permits(reply),
+            RequestOrigin::Lan => !stays_local(reply.as_bytes()) && self.settings.permitted.permits(reply),
         }
     }
 
@@ -387,7 +387,7 @@ impl RequestRelay {
     fn is_accepted(&self, origin: RequestOrigin, message: &Message) -> bool {
         let GatewaySettings { imports, permitted, message_bytes_max, .. } = &self.settings;
         let (subject, bytes) = (&message.subject, message.body_bytes());
-        let is_local = stays_local(subject);
+        let is_local = stays_local(subject.as_bytes());
         let is_imported = || imports.matches(subject) && permitted.permits(subject) && bytes <= *message_bytes_max;
         !is_local && (origin == RequestOrigin::Lan || is_imported())
     }

@@ -101,7 +101,7 @@ impl StreamCounts {
     /// Messages of other sites, repeated and replayed ones, and subjects that [stay local](stays_local) never cross.
     pub(super) fn count(&mut self, delivery: &Delivery, last_number: &mut u64) -> Option<CountedMessage> {
         let Delivery { message, publisher, .. } = delivery;
-        let is_local = stays_local(&message.subject);
+        let is_local = stays_local(message.subject.as_bytes());
         if is_local || delivery.replayed || LinkEnvelope::is_in(&message.headers) {
             return None;
         }

@@ -21,7 +21,6 @@ use crate::daemon::subscription_queue::NoticeRef;
 use crate::link::gateway::Gateway;
 use crate::link::gateway_counts::SiteCounts;
 use crate::link::hub_sender::HubSender;
-use crate::link::local_subjects::stays_local;
 use crate::link::signatures::verifier::VerifiedMessage;
 use crate::link::site_name::SiteName;
 use crate::link::system_messages::{CALL_PREFIX, INTEREST_PREFIX, REPLY_PREFIX};
@@ -268,10 +267,9 @@ impl LinkCarrier {
     fn on_hub_message(&self, index: usize, received: async_nats::Message) {
         let reply = received_reply(&received);
         match received_message(received).map(|message| Message { reply, ..message }) {
-            // Another subscription gets those of the system, too: verified twice they would count as repeated.
-            Some(message) if stays_local(&message.subject) => {}
             Some(message) if is_first_match(&self.subjects.patterns, index, &message.subject) => {
                 let mut gateway = self.gateway.borrow_mut();
+                // A message of the system that is verified here, too, would count as repeated.
                 if (self.signing.is_none() || gateway.uses_hub_message(&message))
                     && let Some(VerifiedMessage { message, .. }) = self.open(message)
                 {

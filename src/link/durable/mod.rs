@@ -255,7 +255,7 @@ impl DurableGateway {
 
     /// Returns whether messages wait for the stream.
     pub fn has_spooled(&self) -> bool {
-        self.spool.size().bytes != 0
+        !self.spool.is_empty()
     }
 
     /// Returns whether further messages of the stream may be read.

@@ -129,6 +129,11 @@ impl Spool {
         Spool { shares, bytes: 0, bytes_max, unanswered: 0, unanswered_bytes: 0, turn: 0 }
     }
 
+    /// Returns whether no message waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
     /// Returns the number of messages, and their bytes.
     pub(super) fn size(&self) -> SpoolSize {
         let messages = self.shares.iter().map(|share| share.messages.len()).sum();

@@ -236,7 +236,7 @@ impl StoredImport {
             return;
         };
         let subject = &stored.message.subject;
-        if stays_local(subject) || !self.imports.matches(subject) {
+        if stays_local(subject.as_bytes()) || !self.imports.matches(subject) {
             return;
         }
         let Some(origin) = &stored.origin else { return self.on_client_message(stored) };

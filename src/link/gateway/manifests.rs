@@ -49,7 +49,7 @@ impl Gateway {
 
     fn on_manifest(&mut self, now: Instant, mut manifest: LinkManifest, sender: &HubSender) {
         // Messages on other subjects are not accepted, so they are no losses. Those of the system never cross.
-        manifest.entries.retain(|entry| !stays_local(&entry.subject) && sender.may_publish(&entry.subject));
+        manifest.entries.retain(|entry| !stays_local(entry.subject.as_bytes()) && sender.may_publish(&entry.subject));
         if manifest.site == self.settings.site {
             return self.on_own_manifest(now, manifest);
         }

@@ -251,27 +251,26 @@ impl Gateway {
     }
 
     /// Returns whether [`Gateway::on_hub_message`] does something with a message: one that this site imports, or an own one
-    /// that returns. Those of the stream are read from there.
+    /// that returns. Those of the stream are read from there, and those of the system by subscriptions of their own.
     pub fn uses_hub_message(&self, message: &Message) -> bool {
         let is_own = || {
             let origin = message.headers.field(ORIGIN_HEADER).and_then(|value| value.split(' ').next());
             origin == Some(self.settings.site.as_str())
         };
-        !self.durable.is_stored(message) && (self.settings.imports.matches(&message.subject) || is_own())
+        let may_cross = !stays_local(message.subject.as_bytes()) && !self.durable.is_stored(message);
+        may_cross && (self.settings.imports.matches(&message.subject) || is_own())
     }
 
     /// Handles a message of the cluster on another subject.
     pub fn on_hub_message(&mut self, now: Instant, message: Message) {
-        if self.durable.is_stored(&message) {
+        if stays_local(message.subject.as_bytes()) || self.durable.is_stored(&message) {
             return;
         }
-        // A client cannot speak for the system's own subjects.
-        let is_local = stays_local(&message.subject);
         let content = match LinkEnvelope::find(&message.headers) {
             Some(Ok(envelope)) if envelope.site == self.settings.site => {
                 return self.exporter.on_returned(&envelope, &message.subject);
             }
-            _ if is_local || !self.settings.imports.matches(&message.subject) => return,
+            _ if !self.settings.imports.matches(&message.subject) => return,
             Some(Err(_)) if LinkEnvelope::is_relayed(&message.headers) => return,
             Some(Ok(envelope)) => HubContent::OfSite(Box::new(envelope), message),
             Some(Err(_)) => return self.counts.invalid += 1,

@@ -64,11 +64,11 @@ struct Answered {
 }
 
 /// Arrival of a message in the stream.
-pub(in crate::daemon::link) struct StoredArrival {
+struct StoredArrival {
     /// Stream sequence of the message.
     sequence: u64,
     /// Time by the clock of the cluster.
-    pub(in crate::daemon::link) at: WallTime,
+    at: WallTime,
 }
 
 impl StoredArrival {
@@ -208,9 +208,7 @@ impl LinkCarrier {
                 while self.send_to_stream(context, &answers).await {}
             } else if answers.is_empty() {
                 sleep(RETRY_INTERVAL).await;
-                if !self.send_to_stream(context, &answers).await
-                    && self.gateway.borrow().durable().spool_size().messages == 0
-                {
+                if !self.send_to_stream(context, &answers).await && !self.gateway.borrow().durable().has_spooled() {
                     // Another gateway has stored them.
                     self.end_stall();
                 }
@@ -443,8 +441,7 @@ impl LinkCarrier {
     }
 
     fn on_read(&self, read: async_nats::jetstream::Message) {
-        let Some(arrival) = StoredArrival::of(&read) else { return };
-        let StoredArrival { sequence, .. } = arrival;
+        let Some(StoredArrival { sequence, at }) = StoredArrival::of(&read) else { return };
         let message = received_message(read.message);
         let was_read = |message: &Message| {
             self.durable.catch_up.borrow().as_ref().is_some_and(|catch_up| catch_up.skips(sequence, &message.subject))
@@ -456,7 +453,7 @@ impl LinkCarrier {
             return durable.on_refused(sequence);
         }
         match (message, &self.signing) {
-            (Some(message), Some(signing)) => match signing.open_stored(arrival.at, message) {
+            (Some(message), Some(signing)) => match signing.open_stored(at, message) {
                 Some(message) => durable.on_stored(Clock::now().instant, sequence, Some(message)),
                 None => durable.on_refused(sequence),
             },
