@@ -4,6 +4,7 @@ mod bad_hub;
 mod durable;
 mod events;
 mod hub_proxy;
+mod permissions;
 mod repeats;
 mod requests;
 mod security;
