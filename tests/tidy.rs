@@ -126,6 +126,7 @@ const LAYERS: &[Layer] = &[
             "event::model",
             "event::store::retention",
             "event::stream",
+            "link::local_subjects",
             "link::site_name",
         ],
         crates: &["humantime", "nix", "serde", "serde_yaml"],

@@ -3,6 +3,7 @@
 use super::host_defaults::HostDefaults;
 use super::value_error::{HUBS_MAX, LINK_PATTERNS_MAX, STREAM_NAME_BYTES_MAX, ValueError};
 use super::value_format::{ValueFormat, split_list};
+use crate::link::local_subjects::stays_local;
 use crate::link::site_name::SiteName;
 use crate::subject::Pattern;
 use crate::subject::pattern_set::PatternSet;
@@ -136,7 +137,7 @@ impl ValueFormat for LinkPatternsFormat {
         if LINK_PATTERNS_MAX < patterns.len() {
             return Err(ValueError::LinkPatterns);
         }
-        match patterns.iter().find(|pattern| pattern.as_str().starts_with(['_', '$'])) {
+        match patterns.iter().find(|pattern| stays_local(pattern.as_str().as_bytes())) {
             Some(pattern) => Err(ValueError::SystemPattern(pattern.to_string())),
             None => Ok(patterns.into_iter().collect()),
         }

@@ -50,7 +50,7 @@ struct LinkReport {
     #[serde(flatten)]
     counts: BTreeMap<&'static str, u64>,
     events: Option<EventRelayReport>,
-    security: Option<Value>,
+    security: Option<SecurityReport>,
     durable: StreamReport,
     sites: Vec<SiteRow>,
     /// Time since which the state is the present one.
@@ -88,6 +88,18 @@ struct EventRelayReport {
     dropped: u64,
     invalid: u64,
     conflict: Option<String>,
+}
+
+/// The part about signatures, in a realm.
+#[derive(Debug, Serialize)]
+pub(super) struct SecurityReport {
+    /// Name of the realm.
+    pub(super) realm: String,
+    /// Counts of the signer and of the verifier.
+    #[serde(flatten)]
+    pub(super) counts: BTreeMap<&'static str, u64>,
+    /// What is wrong, if it lasts.
+    pub(super) problem: Option<String>,
 }
 
 /// The part about another site.
@@ -163,7 +175,7 @@ impl SharedReport {
     }
 
     /// Updates the part about signatures; `None` without a realm.
-    pub(super) fn set_security(&self, security: Option<Value>) {
+    pub(super) fn set_security(&self, security: Option<SecurityReport>) {
         self.lock().security = security;
     }
 
@@ -210,7 +222,7 @@ impl SharedReport {
         let lasts = *state == "failed" || PROBLEM_DELAY <= now.since(report.state_since);
         if *state == "connected" {
             let of_events = || events.as_ref()?.conflict.clone();
-            let of_security = || security.as_ref()?["problem"].as_str().map(str::to_owned);
+            let of_security = || security.as_ref()?.problem.clone();
             return conflict.clone().or_else(of_events).or_else(of_security).or_else(|| durable.problem(now));
         }
         let fault = fault.as_deref().unwrap_or("no server answers");

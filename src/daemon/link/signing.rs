@@ -2,6 +2,7 @@
 
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::daemon::link::report::SecurityReport;
 use crate::daemon::link_realm::{LinkRealm, LinkRealmUpdates};
 use crate::link::gateway_settings::GatewaySettings;
 use crate::link::signatures::signer::LinkSigner;
@@ -11,8 +12,8 @@ use crate::message::{Epoch, Message};
 use crate::subject::pattern_set::PatternSet;
 use crate::subject::permitted_subjects::PermittedSubjects;
 use crate::time::{ClockReading, WallTime};
-use serde_json::{Value, json};
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Time for which a refused message is a problem of the peer's health.
@@ -119,28 +120,29 @@ impl LinkSigning {
     }
 
     /// Returns the part of the report.
-    pub(super) fn report(&self) -> Value {
-        let verifier = self.verifier.borrow();
+    pub(super) fn report(&self) -> SecurityReport {
+        let (verifier, signer) = (self.verifier.borrow(), self.signer.borrow());
         let counts = verifier.counts();
-        let now = Clock::now().instant;
-        let problem = verifier.problem(now - PROBLEM_TIME).or_else(|| self.limited.clone());
-        json!({
-            "realm": self.realm,
-            "certificates": verifier.certificates(),
-            "signed": self.signer.borrow().signed_count,
-            "unsignable": self.signer.borrow().unsignable_count,
-            "verified": counts.verified,
-            "unsigned": counts.unsigned,
-            "unknown_certificates": counts.unknown_certificates,
-            "invalid_certificates": counts.invalid_certificates,
-            "excess_certificates": counts.excess_certificates,
-            "untrusted": counts.untrusted,
-            "bad_signatures": counts.bad_signatures,
-            "stale": counts.stale,
-            "repeated": counts.repeated,
-            "denied": counts.denied,
-            "problem": problem,
-        })
+        let problem = verifier.problem(Clock::now().instant - PROBLEM_TIME).or_else(|| self.limited.clone());
+        SecurityReport {
+            realm: self.realm.clone(),
+            counts: BTreeMap::from([
+                ("certificates", verifier.certificates() as u64),
+                ("signed", signer.signed_count),
+                ("unsignable", signer.unsignable_count),
+                ("verified", counts.verified),
+                ("unsigned", counts.unsigned),
+                ("unknown_certificates", counts.unknown_certificates),
+                ("invalid_certificates", counts.invalid_certificates),
+                ("excess_certificates", counts.excess_certificates),
+                ("untrusted", counts.untrusted),
+                ("bad_signatures", counts.bad_signatures),
+                ("stale", counts.stale),
+                ("repeated", counts.repeated),
+                ("denied", counts.denied),
+            ]),
+            problem,
+        }
     }
 }
 

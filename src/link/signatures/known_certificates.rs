@@ -3,6 +3,7 @@
 //! Clients of the cluster may announce and store as many certificates as they like, and each check costs a verification.
 //! So the proof of membership comes first: it costs a hash. Three budgets limit what follows.
 
+use super::CERTIFICATES_MAX;
 use super::check_budget::CheckBudget;
 use super::known_certificate::KnownCertificate;
 use super::realm_trust::RealmTrust;
@@ -11,12 +12,8 @@ use crate::security::ProvenCertificate;
 use crate::security::batch_signature::CertificateId;
 use crate::time::{ClockReading, WallTime};
 use lru::LruCache;
-use std::num::NonZeroUsize;
 use std::time::Duration;
 
-/// Maximum number of certificates that are remembered, and of those that are not trusted. The one that was used least
-/// recently is forgotten first.
-const CERTIFICATES_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not 0");
 /// Interval of the budgets.
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// Maximum number of announced certificates of members that are checked in the interval. Only members can make them.

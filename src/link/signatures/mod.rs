@@ -28,8 +28,12 @@ pub use super::durable::SIGNATURE_HEADER;
 use super::durable::STORED_HEADER;
 use crate::message::{HeaderError, Headers, Message};
 use crate::security::batch_signature::BatchHash;
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
+/// Maximum number of certificates that a gateway remembers, and of those that it does not trust. The one that was used
+/// least recently is forgotten first.
+const CERTIFICATES_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not 0");
 /// Header field of durable messages with the certificate of the signer.
 pub const CERTIFICATE_HEADER: &str = "Seqcast-Certificate";
 /// Subjects of the cluster for the certificates of gateways, followed by the site.

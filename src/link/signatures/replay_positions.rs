@@ -2,13 +2,11 @@
 //!
 //! Each certificate has room of its own, so that no host of the realm makes a gateway forget the messages of another one.
 
+use super::CERTIFICATES_MAX;
 use crate::security::batch_signature::CertificateId;
 use crate::subject::Subject;
 use lru::LruCache;
-use std::num::NonZeroUsize;
 
-/// Maximum number of certificates. The one that was used least recently is forgotten first.
-const CERTIFICATES_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not 0");
 /// Maximum number of runs and subjects of a certificate: a gateway that relays events of 1,024 servers uses up to 3,600.
 const POSITIONS_MAX: usize = 4096;
 /// Maximum number of positions of all certificates, beyond which each certificate has [`FEW_POSITIONS`].
