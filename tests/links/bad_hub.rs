@@ -83,6 +83,11 @@ fn hub_that_starts_late_is_joined() {
     assert!(numbers(&all_messages(&subscription)).ends_with(&[20]));
 }
 
+/// Returns what a client sends that publishes a message whose header fields cannot be read.
+fn malformed(subject: &str) -> Vec<u8> {
+    format!("CONNECT {{\"verbose\":false,\"headers\":true}}\r\nHPUB {subject} 5 5\r\nabcde\r\n").into_bytes()
+}
+
 /// The client library ends the connection when a message has header fields that it cannot read, and connects again.
 #[test]
 fn malformed_header_fields_cost_a_connection_only() {
@@ -94,8 +99,7 @@ fn malformed_header_fields_cost_a_connection_only() {
     (0..10).for_each(publish);
     let before = all_messages(&subscription).len() as u64;
     let mut client = TcpStream::connect(("127.0.0.1", hub.port())).expect("the hub listens");
-    let malformed = b"CONNECT {\"verbose\":false,\"headers\":true}\r\nHPUB plant.x 5 5\r\nabcde\r\n";
-    client.write_all(malformed).expect("the hub reads");
+    client.write_all(&malformed("plant.x")).expect("the hub reads");
     wait_until("the connection has ended", || sites.hq.number("shares") == 0);
     (10..15).for_each(publish);
     wait_until("the gateways have returned", || {
@@ -107,4 +111,29 @@ fn malformed_header_fields_cost_a_connection_only() {
     let lost = 20 - before - after.len() as u64;
     let row = sites.hq.site("plant1");
     assert_eq!([&row["imported"], &row["lost_min"], &row["lost_max"]], [20 - lost, lost, lost]);
+}
+
+/// A reader of the stream would lose its connection at the same message for ever.
+#[test]
+fn malformed_stored_message_is_stepped_over() {
+    let hub = Hub::start();
+    let address = hub.address();
+    let exports = ["site=plant1", &address, "link-durable=orders.>"];
+    let plant = Gateway::start("P.test", Place::new().port(), &exports);
+    let hq = Gateway::start("H.test", Place::new().port(), &["site=hq", &address, "link-import=orders.>"]);
+    wait_until("the sites carry all shares", || plant.number("shares") + hq.number("shares") == 32);
+    wait_until("the importing site reads the stream", || !durable(&hq)["position"].is_null());
+    let (publisher, subscriber) = (plant.attach(), hq.attach());
+    let subscription = subscribe(&subscriber, "orders.>");
+    let publish = |number: u64| {
+        publisher.publish(message(&format!("orders.{}", number % 7), &number.to_string())).expect("published");
+    };
+    (0..20).for_each(publish);
+    assert_whole(&receive(&subscription, 20), 0..20);
+    let mut client = TcpStream::connect(("127.0.0.1", hub.server.port())).expect("the hub listens");
+    client.write_all(&malformed("orders.3")).expect("the hub reads");
+    wait_until("a reader has lost its connection", || hq.number("shares") == 0);
+    (20..40).for_each(publish);
+    assert_whole(&receive(&subscription, 20), 20..40);
+    wait_until("it is counted", || durable(&hq)["invalid"] == 1);
 }

@@ -310,7 +310,7 @@ impl LinkCarrier {
     /// Wakes the reader of the stream, for which there may be room.
     fn wake_reader(&self) {
         if self.gateway.borrow().durable().position().is_some() {
-            self.durable.for_read.notify_one();
+            self.durable.for_room.notify_one();
         }
     }
 
@@ -349,7 +349,9 @@ impl LinkCarrier {
             self.signing.iter().for_each(|signing| signing.on_tick(Clock::now()));
             let now = Clock::now().instant;
             self.gateway.borrow_mut().on_tick(now);
-            if self.report_at.get() <= now {
+            self.update_reading();
+            // An early report shares its wake-up with the announcement of the gateway.
+            if self.report_at.get() <= now + REPORT_INTERVAL / 2 {
                 self.report_at.set(now + REPORT_INTERVAL);
                 self.report.set_counts(&self.gateway.borrow());
                 self.report.set_security(self.signing.as_ref().map(LinkSigning::report));

@@ -98,11 +98,23 @@ pub(super) struct DurableDelivery {
     pub(super) loss: Option<SiteLoss>,
 }
 
+/// What the cluster has stored as the position of a site.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StoredPosition {
+    /// Nothing: the site has not read the stream.
+    #[default]
+    None,
+    /// Something that no gateway of the site has written.
+    Unreadable,
+    /// The stream sequence up to which the site has read.
+    Sequence(u64),
+}
+
 /// State of the cluster when a gateway begins to read the stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadingStart {
-    /// The stored position of the site; `None` if there is none.
-    pub stored: Option<u64>,
+    /// The stored position of the site.
+    pub stored: StoredPosition,
     /// Whether this gateway was the last one that stored the position.
     pub is_own: bool,
     /// Stream sequence of the first message that the stream has, or of its next one if it has none.
@@ -229,12 +241,18 @@ impl DurableGateway {
         self.reads_from.is_some_and(|from| from <= now)
     }
 
-    /// Begins to read the stream behind the stored position. A site that has none is owed what comes from now on. A stream
-    /// that was made anew is read from its begin, and one that has lost its last messages from its present end on.
+    /// Begins to read the stream behind the stored position. A site that has none is owed what comes from now on. If it
+    /// cannot be read, a gateway continues where it has stopped itself, or begins with the stream. A stream that was made
+    /// anew is read from its begin, and one that has lost its last messages from its present end on.
     pub fn start_reading(&mut self, start: ReadingStart) -> StartedReading {
         let ReadingStart { stored, is_own, first, last, is_new } = start;
-        // Only this gateway knows that it has delivered more, or begun again before the stored position.
-        let reached = if is_own { self.own_position.or(stored) } else { stored }.unwrap_or(last);
+        let reached = match stored {
+            StoredPosition::None => last,
+            StoredPosition::Unreadable => self.own_position.unwrap_or(0),
+            // Only this gateway knows that it has delivered more, or begun again before the stored position.
+            StoredPosition::Sequence(stored) if is_own => self.own_position.unwrap_or(stored),
+            StoredPosition::Sequence(stored) => stored,
+        };
         let reached = if is_new { 0 } else { reached };
         if is_new || last < reached {
             self.import.on_stream_end(last.min(reached));
@@ -434,10 +452,12 @@ mod tests {
 
     #[test]
     fn reading_begins_where_stream_and_position_allow() {
-        let start = ReadingStart { stored: Some(100), is_own: false, first: 1, last: 200, is_new: false };
+        let start =
+            ReadingStart { stored: StoredPosition::Sequence(100), is_own: false, first: 1, last: 200, is_new: false };
         for (what, start, expected) in [
             ("the stored position", start, 100),
-            ("a site without a position", ReadingStart { stored: None, ..start }, 200),
+            ("a site without a position", ReadingStart { stored: StoredPosition::None, ..start }, 200),
+            ("a position that cannot be read", ReadingStart { stored: StoredPosition::Unreadable, ..start }, 0),
             ("the stream has lost its end", ReadingStart { last: 90, ..start }, 90),
             ("another stream", ReadingStart { last: 90, is_new: true, ..start }, 0),
             ("another stream that has more", ReadingStart { is_new: true, ..start }, 0),
@@ -455,7 +475,8 @@ mod tests {
     #[test]
     fn removed_messages_are_counted_once() {
         let mut durable = durable();
-        let start = ReadingStart { stored: Some(100), is_own: true, first: 151, last: 200, is_new: false };
+        let start =
+            ReadingStart { stored: StoredPosition::Sequence(100), is_own: true, first: 151, last: 200, is_new: false };
         for _ in 0..2 {
             assert_eq!(durable.start_reading(start).position, 150);
             durable.stop_reading();
@@ -466,15 +487,24 @@ mod tests {
     #[test]
     fn last_reader_continues_at_its_own_position() {
         let mut durable = durable();
-        let start = ReadingStart { stored: Some(1_000), is_own: true, first: 1, last: 2_000, is_new: false };
+        let start = ReadingStart {
+            stored: StoredPosition::Sequence(1_000),
+            is_own: true,
+            first: 1,
+            last: 2_000,
+            is_new: false,
+        };
         durable.start_reading(start);
         durable.rewind(900);
         durable.on_refused(905);
         durable.stop_reading();
         assert_eq!(durable.start_reading(start).position, 905, "the rest is still to be read");
         durable.stop_reading();
-        let start = ReadingStart { stored: Some(950), is_own: false, ..start };
+        let start = ReadingStart { stored: StoredPosition::Sequence(950), is_own: false, ..start };
         assert_eq!(durable.start_reading(start).position, 950);
+        durable.stop_reading();
+        let start = ReadingStart { stored: StoredPosition::Unreadable, ..start };
+        assert_eq!(durable.start_reading(start).position, 950, "another one's writing in its place");
     }
 
     #[test]

@@ -2,7 +2,9 @@
 //! answers, and forgets ids. Gateways start, leave, die and lose their connections, and the LAN loses datagrams for the
 //! programs, which a gateway that has died does not repeat. Each message must be delivered once, in its order.
 
-use super::super::durable::{DURABLE_HEADER, DurableSettings, ID_HEADER, ReadingStart, SpoolTicket, StoreOutcome};
+use super::super::durable::{
+    DURABLE_HEADER, DurableSettings, ID_HEADER, ReadingStart, SpoolTicket, StoreOutcome, StoredPosition,
+};
 use super::super::gateway::Gateway;
 use super::super::gateway_settings::GatewaySettings;
 use super::super::import::SITES_MAX;
@@ -306,7 +308,8 @@ impl Model {
             let (stored, revision) = (self.stream.position, self.stream.revision);
             let last = self.stream.messages.len() as u64;
             let is_own = host.written == Some(revision);
-            let start = ReadingStart { stored: Some(stored), is_own, first: 1, last, is_new: false };
+            let stored_position = StoredPosition::Sequence(stored);
+            let start = ReadingStart { stored: stored_position, is_own, first: 1, last, is_new: false };
             let read_to = durable.start_reading(start).read_from;
             Reader { read_to, revision, reached: stored, store_at: now }
         });

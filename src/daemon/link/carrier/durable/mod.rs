@@ -1,24 +1,27 @@
 //! The durable messages of a link: sent to the stream of the cluster, and read from it.
 //!
-//! One task looks after the stream, one sends and awaits the answers, one reads. The rules are those of
+//! One task looks after the stream, one sends and awaits the answers, one reads (`reading.rs`). The rules are those of
 //! [`crate::link::durable`].
 
+mod blocked_reading;
 mod position;
 mod read_subjects;
+mod reading;
+mod single_message;
 mod stream;
 mod stream_reader;
 
 pub(in crate::daemon::link) use self::stream::HubStreamSettings;
 
-use self::position::{PositionError, PositionStore, StoredPosition};
+use self::blocked_reading::BlockedReading;
+use self::position::{PositionStore, WrittenPosition};
 use self::read_subjects::{CatchUp, ReadSubjects};
 use self::stream::{HubStreamFault, StreamInfo};
-use self::stream_reader::StreamReader;
 use super::LinkCarrier;
 use crate::clock::Clock;
-use crate::daemon::link::hub::{header_map, hub_subject, received_message};
+use crate::daemon::link::hub::{header_map, hub_subject};
 use crate::daemon::link::report::StreamTask;
-use crate::link::durable::{ReadingStart, SpoolTicket, StartedReading, StoreOutcome, UNANSWERED_MAX};
+use crate::link::durable::{SpoolTicket, StoreOutcome, UNANSWERED_MAX};
 use crate::link::site_name::SiteName;
 use crate::message::Message;
 use crate::security::batch_signature::BATCH_MESSAGES_MAX;
@@ -30,15 +33,14 @@ use async_nats::datetime::DateTime;
 use async_nats::jetstream::context::{Context, ContextBuilder, PublishAckFuture, PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::{Error as StreamError, ErrorCode};
-use futures_util::future::{BoxFuture, Fuse, FusedFuture};
+use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use std::cell::{Cell, RefCell};
 use std::error::Error;
-use std::pin::pin;
 use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 /// Time for which an answer of the cluster is awaited.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
@@ -90,10 +92,14 @@ pub(in crate::daemon::link) struct DurableLink {
     imports: PatternSet,
     positions: PositionStore,
     info: RefCell<Option<StreamInfo>>,
-    /// The position that the cluster stores, and its revision, while this gateway reads the stream.
-    stored: Cell<Option<StoredPosition>>,
+    /// The position that the cluster stores, while this gateway reads the stream.
+    stored: Cell<Option<WrittenPosition>>,
     /// Revision of the last position that this gateway has stored.
     written: Cell<Option<u64>>,
+    /// Stream sequence of the last message that was read.
+    read_to: Cell<u64>,
+    /// Where readings have failed.
+    blocked: Cell<BlockedReading>,
     /// Subjects that the site reads.
     subjects: RefCell<ReadSubjects>,
     /// Messages that the reader skips, because it has read them before.
@@ -104,8 +110,12 @@ pub(in crate::daemon::link) struct DurableLink {
     for_stream: Notify,
     /// Wakes the task that sends.
     pub(super) for_store: Notify,
-    /// Wakes the task that reads.
-    pub(super) for_read: Notify,
+    /// Whether this gateway reads, or attempts to.
+    is_reading: Cell<bool>,
+    /// Wakes the task that reads: it begins, ends, or looks at the stream again.
+    for_read: Notify,
+    /// Wakes it when there may be room for further messages.
+    pub(super) for_room: Notify,
 }
 
 impl DurableLink {
@@ -123,12 +133,16 @@ impl DurableLink {
             info: RefCell::new(None),
             stored: Cell::new(None),
             written: Cell::new(None),
+            read_to: Cell::new(0),
+            blocked: Cell::default(),
             subjects: RefCell::default(),
             catch_up: RefCell::default(),
             is_stalled: Cell::new(false),
             for_stream: Notify::new(),
             for_store: Notify::new(),
+            is_reading: Cell::new(false),
             for_read: Notify::new(),
+            for_room: Notify::new(),
         }
     }
 
@@ -197,6 +211,7 @@ impl LinkCarrier {
     /// Tells the durable part of a change of the connection.
     pub(super) fn on_connection(&self) {
         self.durable.for_stream.notify_one();
+        self.durable.for_read.notify_one();
     }
 
     /// Sends what waits for the stream, and handles the answers. A stream that does not store gets one message now and
@@ -304,175 +319,6 @@ impl LinkCarrier {
                 self.durable.for_stream.notify_one();
             }
         }
-    }
-
-    /// Reads the stream while this gateway does that for its site.
-    async fn read(&self, context: &Context) {
-        loop {
-            if !self.may_read() {
-                self.report.set_stream_fault(StreamTask::Read, None);
-                drop(timeout(POSITION_INTERVAL, self.durable.for_read.notified()).await);
-                continue;
-            }
-            let read = self.read_stream(context).await;
-            self.durable.stored.set(None);
-            self.gateway.borrow_mut().durable_mut().stop_reading();
-            match read {
-                Ok(()) => sleep(POSITION_INTERVAL).await,
-                Err(reason) => {
-                    tracing::warn!(reason, "the link cannot read the stream of the cluster");
-                    let fault = format!("the stream cannot be read: {reason}");
-                    self.report.set_stream_fault(StreamTask::Read, Some(fault));
-                    sleep(RETRY_INTERVAL).await;
-                }
-            }
-        }
-    }
-
-    fn may_read(&self) -> bool {
-        self.is_connected.get()
-            && self.durable.info.borrow().is_some()
-            && !self.durable.imports.patterns().is_empty()
-            && self.gateway.borrow().durable().reads(Clock::now().instant)
-    }
-
-    /// Reads the stream behind the stored position. Returns once another gateway does that.
-    async fn read_stream(&self, context: &Context) -> Result<(), String> {
-        // The stream is read after its position, so the position is not behind its end unless the stream has lost it.
-        let mut stored = self.durable.positions.read(context, self.signing.as_ref()).await?;
-        let Some(info) = stream::open(context, &self.durable.settings).await.map_err(|fault| fault.to_string())? else {
-            self.durable.info.replace(None);
-            return Ok(());
-        };
-        let wanted = stream::wanted_subjects(&info, &self.durable.imports);
-        if wanted.is_empty() {
-            sleep(STREAM_INFO_INTERVAL).await;
-            return Ok(());
-        }
-        self.update_wanted_subjects(wanted.clone(), &info);
-        let start = ReadingStart {
-            stored: stored.position.or((stored.revision != 0).then_some(0)),
-            is_own: stored.position.is_some() && self.durable.written.get() == Some(stored.revision),
-            first: info.first,
-            last: info.last,
-            is_new: stored.at.is_some_and(|at| at < info.created),
-        };
-        let StartedReading { position, read_from, removed } =
-            self.gateway.borrow_mut().durable_mut().start_reading(start);
-        if 0 < removed {
-            tracing::warn!(removed, "the stream has removed messages that this site has not read");
-        }
-        if start.is_new || stored.position.is_some_and(|stored| info.last < stored) {
-            tracing::warn!(stored.position, info.last, position, "the stream is another one, or has lost messages");
-        }
-        // The position at which a site begins is stored at once, others once the LAN has had the time to repair.
-        if stored.position.is_none() {
-            match self.write_position(context, position, stored.revision).await {
-                Ok(written) => stored = written,
-                Err(PositionError::Overtaken) => return Ok(()),
-                Err(PositionError::Refused(reason)) => return Err(reason),
-            }
-        }
-        self.durable.stored.set(Some(stored));
-        let catch_up = self.durable.subjects.borrow_mut().catch_up(Clock::now().instant, position);
-        let from = catch_up.as_ref().map_or(position, |catch_up| catch_up.from);
-        if from < position {
-            tracing::info!(from, position, "reads the subjects that the stream has kept since then");
-            self.gateway.borrow_mut().durable_mut().rewind(from);
-        }
-        self.durable.catch_up.replace(catch_up);
-        let read_from = read_from.min(from);
-        let name = &self.durable.settings.name;
-        let mut reader = StreamReader::open(context, name, &info.subjects, &wanted, read_from).await?;
-        self.report.set_stream_fault(StreamTask::Read, None);
-        self.deliver(context, &mut reader, stored.position.unwrap_or(position)).await
-    }
-
-    /// Hands the messages of the stream to the gateway, and stores the position, which is `stored` at first.
-    async fn deliver(&self, context: &Context, reader: &mut StreamReader, stored: u64) -> Result<(), String> {
-        let mut ticks = interval(POSITION_INTERVAL);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // The LAN has repaired by now what it lost of the messages that were delivered before the last tick.
-        let mut reached = stored;
-        // Nothing waits for the answer to a write.
-        let mut write = pin!(Fuse::terminated());
-        loop {
-            let has_room = self.gateway.borrow().durable().has_room();
-            tokio::select! {
-                read = reader.read(), if has_room => match read? {
-                    Some(message) => self.on_read(message),
-                    None => return Ok(()),
-                },
-                written = &mut write => {
-                    if !self.on_position_written(written) {
-                        return Ok(());
-                    }
-                }
-                _ = ticks.tick() => {
-                    if !self.may_read() || self.durable.subjects.borrow().has_new(Clock::now().instant) {
-                        return Ok(());
-                    }
-                    let Some(position) = self.gateway.borrow().durable().position() else { return Ok(()) };
-                    let stored = self.durable.stored.get().filter(|stored| stored.position != Some(reached));
-                    if let Some(StoredPosition { revision, .. }) = stored.filter(|_| write.is_terminated()) {
-                        write.set(self.write_position(context, reached, revision).fuse());
-                    }
-                    reached = position;
-                }
-                () = self.durable.for_read.notified(), if !has_room => {}
-            }
-        }
-    }
-
-    /// Handles the answer to a write of the position. Returns false if another gateway has written one.
-    fn on_position_written(&self, written: Result<StoredPosition, PositionError>) -> bool {
-        let fault = match written {
-            Ok(stored) => {
-                self.gateway.borrow_mut().durable_mut().on_position(stored.position.unwrap_or(0));
-                self.durable.stored.set(Some(stored));
-                None
-            }
-            Err(PositionError::Overtaken) => return false,
-            // The next tick writes again. Until then another gateway would deliver more of it again.
-            Err(PositionError::Refused(reason)) => Some(format!("the position is not stored: {reason}")),
-        };
-        self.report.set_stream_fault(StreamTask::Read, fault);
-        true
-    }
-
-    fn on_read(&self, read: async_nats::jetstream::Message) {
-        let Some(StoredArrival { sequence, at }) = StoredArrival::of(&read) else { return };
-        let message = received_message(read.message);
-        let was_read = |message: &Message| {
-            self.durable.catch_up.borrow().as_ref().is_some_and(|catch_up| catch_up.skips(sequence, &message.subject))
-        };
-        let was_read = message.as_ref().is_some_and(was_read);
-        let mut gateway = self.gateway.borrow_mut();
-        let durable = gateway.durable_mut();
-        if was_read {
-            return durable.on_refused(sequence);
-        }
-        match (message, &self.signing) {
-            (Some(message), Some(signing)) => match signing.open_stored(at, message) {
-                Some(message) => durable.on_stored(Clock::now().instant, sequence, Some(message)),
-                None => durable.on_refused(sequence),
-            },
-            (message, _) => durable.on_stored(Clock::now().instant, sequence, message),
-        }
-        drop(gateway);
-        self.wake();
-    }
-
-    /// Writes the position over the value with this revision. Returns what is stored then.
-    async fn write_position(
-        &self,
-        context: &Context,
-        position: u64,
-        revision: u64,
-    ) -> Result<StoredPosition, PositionError> {
-        let revision = self.durable.positions.write(context, self.signing.as_ref(), position, revision).await?;
-        self.durable.written.set(Some(revision));
-        Ok(StoredPosition { position: Some(position), revision, at: None })
     }
 }
 

@@ -4,26 +4,35 @@
 //! read: if another gateway of the site has written since, the cluster refuses, and this one reads it anew. In a realm the
 //! position is signed, so that no client of the cluster makes a site skip messages.
 
-use super::hub_time;
-use crate::daemon::link::hub::{bus_headers, header_map};
+use super::{hub_time, single_message};
+use crate::daemon::link::hub::header_map;
 use crate::daemon::link::signing::LinkSigning;
+use crate::link::durable::StoredPosition;
 use crate::link::site_name::SiteName;
 use crate::link::system_messages::POSITION_PREFIX;
 use crate::message::Message;
 use crate::time::WallTime;
 use async_nats::jetstream::context::{Context, PublishErrorKind};
-use async_nats::jetstream::message::{PublishMessage, StreamMessage};
-use async_nats::jetstream::stream::{Config, LastRawMessageErrorKind, StorageType};
+use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::stream::{Config, RawMessage, StorageType};
 
-/// A stored position.
+/// A position with the state of its store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct StoredPosition {
-    /// Stream sequence; `None` if the site has none yet, or if what is stored is none of this site.
-    pub(super) position: Option<u64>,
+pub(super) struct PositionEntry {
+    pub(super) position: StoredPosition,
     /// Revision of the stored value; 0 if there is none.
     pub(super) revision: u64,
     /// Time at which it was stored, by the clock of the cluster, if this was read.
     pub(super) at: Option<WallTime>,
+}
+
+/// A position that the cluster stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WrittenPosition {
+    /// Stream sequence.
+    pub(super) position: u64,
+    /// Revision of the stored value.
+    pub(super) revision: u64,
 }
 
 /// Where the position of a site is stored.
@@ -54,11 +63,7 @@ impl PositionStore {
     ///
     /// # Errors
     /// The cluster refuses, or does not answer.
-    pub(super) async fn read(
-        &self,
-        context: &Context,
-        signing: Option<&LinkSigning>,
-    ) -> Result<StoredPosition, String> {
+    pub(super) async fn read(&self, context: &Context, signing: Option<&LinkSigning>) -> Result<PositionEntry, String> {
         let config = Config {
             name: self.stream.clone(),
             description: Some("Positions up to which sites have read the stream of seqcast".into()),
@@ -69,30 +74,21 @@ impl PositionStore {
             allow_direct: true,
             ..Config::default()
         };
-        let stream = match context.get_stream(&self.stream).await {
-            Ok(stream) => stream,
-            Err(_) => context.get_or_create_stream(config).await.map_err(|error| error.to_string())?,
-        };
-        match stream.get_last_raw_message_by_subject(&self.subject).await {
-            Ok(stored) => {
-                let (revision, at) = (stored.sequence, hub_time(stored.time));
-                let position = position_of(stored, signing);
-                if position.is_none() {
-                    tracing::warn!(
-                        subject = self.subject,
-                        "the stored position is none of this site, and is written anew"
-                    );
-                }
-                Ok(StoredPosition { position, revision, at })
-            }
-            Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => {
-                Ok(StoredPosition { position: None, revision: 0, at: None })
-            }
-            Err(error) => Err(error.to_string()),
+        if context.get_stream(&self.stream).await.is_err() {
+            context.get_or_create_stream(config).await.map_err(|error| error.to_string())?;
         }
+        let Some(stored) = single_message::last_on(context, &self.stream, &self.subject).await? else {
+            return Ok(PositionEntry { position: StoredPosition::None, revision: 0, at: None });
+        };
+        let (revision, at) = (stored.sequence, hub_time(stored.time));
+        let position = position_of(stored, signing).map_or(StoredPosition::Unreadable, StoredPosition::Sequence);
+        if position == StoredPosition::Unreadable {
+            tracing::warn!(subject = self.subject, "the stored position is none of this site, and is written anew");
+        }
+        Ok(PositionEntry { position, revision, at })
     }
 
-    /// Writes the position over the value with this revision. Returns the new revision.
+    /// Writes the position over the value with this revision.
     ///
     /// # Errors
     /// Another gateway has written one, or the cluster refuses, or does not answer.
@@ -102,7 +98,7 @@ impl PositionStore {
         signing: Option<&LinkSigning>,
         position: u64,
         revision: u64,
-    ) -> Result<u64, PositionError> {
+    ) -> Result<WrittenPosition, PositionError> {
         let subject = self.subject.parse().map_err(|_| PositionError::Refused("a name is too long".to_owned()))?;
         let message = Message::new(subject, position.to_string());
         let message = match signing {
@@ -120,16 +116,15 @@ impl PositionStore {
             _ => PositionError::Refused(error.to_string()),
         };
         let answer = context.send_publish(self.subject.clone(), message).await.map_err(refused)?;
-        answer.await.map(|stored| stored.sequence).map_err(refused)
+        let stored = answer.await.map_err(refused)?;
+        Ok(WrittenPosition { position, revision: stored.sequence })
     }
 }
 
 /// Returns the position in a stored message; `None` if it has none, or if no gateway of its site has signed it.
-fn position_of(stored: StreamMessage, signing: Option<&LinkSigning>) -> Option<u64> {
+fn position_of(stored: RawMessage, signing: Option<&LinkSigning>) -> Option<u64> {
     let at = hub_time(stored.time)?;
-    let subject = stored.subject.as_str().parse().ok()?;
-    let headers = bus_headers(&stored.headers)?;
-    let message = Message { headers, ..Message::new(subject, stored.payload) };
+    let message = single_message::bus_message(stored)?;
     let message = match signing {
         Some(signing) => signing.open_stored(at, message)?,
         None => message,

@@ -42,16 +42,22 @@ pub(super) struct StreamReader {
 }
 
 impl StreamReader {
-    /// Opens a reader behind a message with this sequence, limited to the subjects `selected` of a stream that has
-    /// `subjects`.
+    /// Returns the subjects to which a reader limits itself that wants `wanted` of a stream that has `subjects`; none if
+    /// it reads everything.
+    pub(super) fn filter(context: &Context, subjects: &[Pattern], wanted: &[Pattern]) -> Vec<Pattern> {
+        let (major, minor, patch) = FILTER_SUBJECTS_VERSION;
+        let is_possible = wanted.len() == 1 || context.client().is_server_compatible(major, minor, patch);
+        if wanted == subjects || !is_possible { Vec::new() } else { wanted.to_vec() }
+    }
+
+    /// Opens a reader behind a message with this sequence, with a [filter](StreamReader::filter).
     ///
     /// # Errors
     /// The cluster refuses, or does not answer.
     pub(super) async fn open(
         context: &Context,
         stream: &str,
-        subjects: &[Pattern],
-        selected: &[Pattern],
+        filter: &[Pattern],
         behind: u64,
     ) -> Result<StreamReader, String> {
         let mut config = Config {
@@ -63,15 +69,9 @@ impl StreamReader {
             memory_storage: true,
             ..Config::default()
         };
-        let (major, minor, patch) = FILTER_SUBJECTS_VERSION;
-        match selected {
-            // It reads everything.
-            _ if selected == subjects => {}
+        match filter {
             [subject] => config.filter_subject = subject.to_string(),
-            _ if context.client().is_server_compatible(major, minor, patch) => {
-                config.filter_subjects = selected.iter().map(Pattern::to_string).collect();
-            }
-            _ => {}
+            subjects => config.filter_subjects = subjects.iter().map(Pattern::to_string).collect(),
         }
         let text = |error: &dyn std::error::Error| error.to_string();
         let consumer: consumer::Consumer<Config> =
