@@ -129,7 +129,7 @@ fn durable_messages_outlast_an_outage() {
     messages.extend(receive(&subscription, 400));
     assert_whole(&messages, 0..500);
     let place = messages[0].message.headers.iter().find(|(key, _)| *key == "Seqcast-Stored").map(|(_, value)| value);
-    assert_eq!(place, Some("SEQCAST 1"));
+    assert!(place.is_some_and(|place| place.starts_with("SEQCAST 1 ")), "{place:?}");
     wait_until("all are stored", || sites.stored() == 500 && durable(&sites.plant[0])["waiting"] == 0);
     wait_until("all are counted", || sites.hq[0].site("plant1")["imported"] == 500);
     assert_eq!(sites.hq[0].site("plant1")["lost_max"], 0);

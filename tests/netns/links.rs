@@ -142,7 +142,9 @@ fn conclude(world: &World, buses: &[[Bus; PROGRAM_PEERS]], events: &[Event], see
     let discarding = world.discarding_sites();
     for [site, peer] in observers() {
         let verdict = world.judge(site, peer);
-        let found = verdict.violations.iter().map(|violation| format!("site {site}, peer {peer}: {violation}"));
+        let found = verdict.violations.iter().map(|violation| {
+            format!("site {site}, peer {peer}: {violation}, published at {:?}", world.times(violation))
+        });
         violations.extend(found.take(REPORTS_MAX));
         let [live, durable] = [verdict.live.delivered, verdict.durable.delivered];
         assert!(1_000 < live && 500 < durable, "site {site} got {live} live messages, {durable} durable ones");

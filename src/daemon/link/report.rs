@@ -98,7 +98,7 @@ pub(super) struct SecurityReport {
     /// Counts of the signer and of the verifier.
     #[serde(flatten)]
     pub(super) counts: BTreeMap<&'static str, u64>,
-    /// What is wrong, if it lasts.
+    /// Fault that lasts, if there is one.
     pub(super) problem: Option<String>,
 }
 
@@ -168,7 +168,7 @@ impl SharedReport {
             ("invalid", durable.invalid),
             ("discarded", durable.discarded),
         ]);
-        report.durable.position = gateway.durable().position();
+        report.durable.position = gateway.durable().position().map(|position| position.sequence);
         report.conflict = gateway.conflict().map(ToString::to_string);
         report.events = event_report(gateway.events());
         report.sites = gateway.sites().iter().map(|(site, counts)| site_row(site, counts)).collect();

@@ -8,15 +8,18 @@
 //! The gateway that carries a share sends its messages to the stream, and the gateway that carries the first share reads
 //! the stream for the whole site. The announcements of the gateways say how far each one is.
 
+mod delivered_messages;
+mod hub_position;
 mod spool;
 mod stored;
 mod stored_import;
 
+pub use self::hub_position::{HubPosition, StoredArrival};
 pub use self::spool::{SpoolSize, SpoolTicket, StoreOutcome, UNANSWERED_MAX};
 pub use self::stored::{DURABLE_HEADER, ID_HEADER, SIGNATURE_HEADER, STORED_HEADER};
 
 use self::spool::{RETAIN_TIME, Spool};
-use self::stored::{StoredMessage, durable_message, stored_sequence};
+use self::stored::{StoredMessage, durable_message, stored_arrival};
 use self::stored_import::{StoredDelivery, StoredImport};
 use super::envelope::LinkEnvelope;
 use super::remote_stream_key::RemoteStreamKey;
@@ -27,7 +30,7 @@ use super::stream_counts::StreamCounts;
 use crate::message::{Delivery, Epoch, Message};
 use crate::subject::Subject;
 use crate::subject::pattern_set::PatternSet;
-use crate::time::Instant;
+use crate::time::{Instant, WallTime};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -63,9 +66,9 @@ pub(super) struct DurableAnnouncement {
     unstored_ms: u64,
     /// Whether it sends messages of shares that others carry.
     draining: bool,
-    /// Stream sequence up to which everything was delivered, as the cluster has stored it, if this gateway reads the
-    /// stream; otherwise 0.
-    position: u64,
+    /// Time of the position that the cluster has stored for this gateway, in nanoseconds since 1970; 0 if it does not read
+    /// the stream, or does not know the time.
+    position_time: u64,
 }
 
 /// Counts of the durable messages of a gateway.
@@ -98,7 +101,7 @@ pub(super) struct DurableDelivery {
     pub(super) loss: Option<SiteLoss>,
 }
 
-/// What the cluster has stored as the position of a site.
+/// State of the stored position of a site.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StoredPosition {
     /// Nothing: the site has not read the stream.
@@ -106,8 +109,8 @@ pub enum StoredPosition {
     None,
     /// Something that no gateway of the site has written.
     Unreadable,
-    /// The stream sequence up to which the site has read.
-    Sequence(u64),
+    /// The position up to which the site has read.
+    At(HubPosition),
 }
 
 /// State of the cluster when a gateway begins to read the stream.
@@ -119,8 +122,8 @@ pub struct ReadingStart {
     pub is_own: bool,
     /// Stream sequence of the first message that the stream has, or of its next one if it has none.
     pub first: u64,
-    /// Stream sequence of the last message that it has had.
-    pub last: u64,
+    /// The last message that it has had.
+    pub last: HubPosition,
     /// Whether the stream was made after the position was stored.
     pub is_new: bool,
 }
@@ -128,8 +131,8 @@ pub struct ReadingStart {
 /// Reading of the stream that a gateway has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StartedReading {
-    /// Stream sequence behind which messages are delivered.
-    pub position: u64,
+    /// Position behind which messages are delivered.
+    pub position: HubPosition,
     /// Stream sequence behind which messages are read.
     pub read_from: u64,
     /// Number of messages that the stream has removed and this site has not read.
@@ -163,10 +166,10 @@ pub struct DurableGateway {
     /// most as many as a site has.
     draining: BTreeMap<Epoch, DrainingGateway>,
     /// Position at which this gateway stopped to read the stream.
-    own_position: Option<u64>,
-    /// Position that this gateway has stored since it began to read the stream; 0 if none. It is some time behind: what
+    own_position: Option<HubPosition>,
+    /// Time of the position that this gateway has stored since it began to read the stream. It is some time behind: what
     /// was delivered before it is on the LAN by now.
-    stored_position: u64,
+    stored_time: Option<WallTime>,
     counts: DurableCounts,
 }
 
@@ -191,7 +194,7 @@ impl DurableGateway {
             reads_from: None,
             draining: BTreeMap::new(),
             own_position: None,
-            stored_position: 0,
+            stored_time: None,
             counts: DurableCounts::default(),
         }
     }
@@ -247,21 +250,18 @@ impl DurableGateway {
     pub fn start_reading(&mut self, start: ReadingStart) -> StartedReading {
         let ReadingStart { stored, is_own, first, last, is_new } = start;
         let reached = match stored {
+            _ if is_new => HubPosition::default(),
             StoredPosition::None => last,
-            StoredPosition::Unreadable => self.own_position.unwrap_or(0),
+            StoredPosition::Unreadable => self.own_position.unwrap_or_default(),
             // Only this gateway knows that it has delivered more, or begun again before the stored position.
-            StoredPosition::Sequence(stored) if is_own => self.own_position.unwrap_or(stored),
-            StoredPosition::Sequence(stored) => stored,
+            StoredPosition::At(stored) if is_own => self.own_position.unwrap_or(stored),
+            StoredPosition::At(stored) => stored,
         };
-        let reached = if is_new { 0 } else { reached };
-        if is_new || last < reached {
-            self.import.on_stream_end(last.min(reached));
-        }
-        let position = reached.min(last);
-        let removed = first.saturating_sub(1).saturating_sub(position);
+        let position = HubPosition { sequence: reached.sequence.min(last.sequence), ..reached };
+        let removed = first.saturating_sub(1).saturating_sub(position.sequence);
         self.counts.discarded += removed;
-        self.stored_position = 0;
-        let position = position + removed;
+        self.stored_time = None;
+        let position = HubPosition { sequence: position.sequence + removed, ..position };
         StartedReading { position, read_from: self.import.start(position), removed }
     }
 
@@ -269,6 +269,11 @@ impl DurableGateway {
     /// read.
     pub fn rewind(&mut self, sequence: u64) {
         self.import.rewind(sequence);
+    }
+
+    /// Accepts messages from the begin of the stream on: the sequence of the position is that of a later message.
+    pub fn accept_earlier(&mut self) {
+        self.import.accept_earlier(0);
     }
 
     /// Returns whether messages wait for the stream.
@@ -281,32 +286,37 @@ impl DurableGateway {
         self.import.has_room()
     }
 
-    /// Handles the message with this stream sequence; `None` in place of one that is no message of the bus.
-    pub fn on_stored(&mut self, now: Instant, sequence: u64, message: Option<Message>) {
-        let stored = message.and_then(|message| StoredMessage::read(sequence, message));
-        self.import.on_stored(now, sequence, stored);
+    /// Handles a message of the stream; `None` in place of one that is no message of the bus.
+    pub fn on_stored(&mut self, now: Instant, arrival: StoredArrival, message: Option<Message>) {
+        let stored = message.and_then(|message| StoredMessage::read(arrival, message));
+        self.import.on_stored(now, arrival, stored);
     }
 
-    /// Notes that the message with this stream sequence is not accepted, or was read before.
-    pub fn on_refused(&mut self, sequence: u64) {
-        self.import.on_refused(sequence);
+    /// Notes that a message of the stream is not accepted, or was read before.
+    pub fn on_refused(&mut self, arrival: StoredArrival) {
+        self.import.on_refused(arrival);
     }
 
-    /// Returns the stream sequence up to which everything is delivered, while this gateway reads the stream.
-    pub fn position(&self) -> Option<u64> {
+    /// Returns the position up to which everything is delivered, while this gateway reads the stream.
+    pub fn position(&self) -> Option<HubPosition> {
         self.import.position()
     }
 
+    /// Returns whether everything that was read is delivered.
+    pub fn is_delivered(&self) -> bool {
+        self.import.is_delivered()
+    }
+
     /// Notes that the cluster has stored this position of this gateway.
-    pub fn on_position(&mut self, position: u64) {
-        self.stored_position = position;
+    pub fn on_position(&mut self, position: HubPosition) {
+        self.stored_time = position.at;
         self.import.on_position(position);
     }
 
     /// Ends the reading of the stream. What was read and not delivered is read again.
     pub fn stop_reading(&mut self) {
         self.own_position = self.import.stop().or(self.own_position);
-        self.stored_position = 0;
+        self.stored_time = None;
     }
 
     /// Handles a message of the LAN. Returns whether it belongs to the durable ones.
@@ -329,10 +339,10 @@ impl DurableGateway {
     }
 
     fn on_delivered_by_other(&mut self, message: &Message) {
-        let Some(sequence) = stored_sequence(&message.headers, &self.stream) else { return };
+        let Some(arrival) = stored_arrival(&message.headers, &self.stream) else { return };
         let envelope = LinkEnvelope::find(&message.headers).and_then(Result::ok);
         let key = envelope.as_ref().map(|envelope| RemoteStreamKey::new(envelope, &message.subject));
-        self.import.on_delivered_by_other(sequence, key, envelope.map(|envelope| envelope.point));
+        self.import.on_delivered_by_other(arrival, key, envelope.map(|envelope| envelope.point));
     }
 
     /// Returns whether a message of the cluster comes from the stream, too.
@@ -396,7 +406,7 @@ impl DurableGateway {
             listening_ms: now.since(self.started).as_millis() as u64,
             unstored_ms: oldest.map_or(0, |oldest| now.since(oldest).as_millis() as u64),
             draining: self.spool.is_draining(),
-            position: self.stored_position,
+            position_time: self.stored_time.map_or(0, WallTime::as_nanos),
         }
     }
 
@@ -408,7 +418,7 @@ impl DurableGateway {
         announced: &DurableAnnouncement,
         elects: impl Fn(u8) -> bool,
     ) {
-        let DurableAnnouncement { listening_ms, unstored_ms, draining, position } = *announced;
+        let DurableAnnouncement { listening_ms, unstored_ms, draining, position_time } = *announced;
         // The other gateway matters only if it may hold messages from before this one listened.
         let is_earlier =
             before(now, listening_ms) < self.started && before(now, unstored_ms) < self.started + RETAIN_TIME;
@@ -418,8 +428,8 @@ impl DurableGateway {
             self.draining.entry(gateway).or_insert(DrainingGateway { since: now, announced_at: now }).announced_at =
                 now;
         }
-        if 0 < position {
-            self.import.on_position(position);
+        if 0 < position_time {
+            self.import.forget_delivered(WallTime::from_nanos(position_time));
         }
         let heard_from = before(now, listening_ms) + RETAIN_TIME;
         let stored_to = before(now, unstored_ms.saturating_add(RETAIN_TIME.as_millis() as u64));
@@ -452,20 +462,26 @@ mod tests {
 
     #[test]
     fn reading_begins_where_stream_and_position_allow() {
-        let start =
-            ReadingStart { stored: StoredPosition::Sequence(100), is_own: false, first: 1, last: 200, is_new: false };
+        let start = ReadingStart {
+            stored: StoredPosition::At(HubPosition::of_sequence(100)),
+            is_own: false,
+            first: 1,
+            last: HubPosition::of_sequence(200),
+            is_new: false,
+        };
         for (what, start, expected) in [
             ("the stored position", start, 100),
             ("a site without a position", ReadingStart { stored: StoredPosition::None, ..start }, 200),
             ("a position that cannot be read", ReadingStart { stored: StoredPosition::Unreadable, ..start }, 0),
-            ("the stream has lost its end", ReadingStart { last: 90, ..start }, 90),
-            ("another stream", ReadingStart { last: 90, is_new: true, ..start }, 0),
+            ("the stream has lost its end", ReadingStart { last: HubPosition::of_sequence(90), ..start }, 90),
+            ("another stream", ReadingStart { last: HubPosition::of_sequence(90), is_new: true, ..start }, 0),
             ("another stream that has more", ReadingStart { is_new: true, ..start }, 0),
             ("messages were removed", ReadingStart { first: 151, ..start }, 150),
             ("all were removed", ReadingStart { first: 201, ..start }, 200),
         ] {
             let mut durable = durable();
             let StartedReading { position, removed, .. } = durable.start_reading(start);
+            let expected = HubPosition::of_sequence(expected);
             assert_eq!((position, durable.position()), (expected, Some(expected)), "{what}");
             assert_eq!(removed, start.first.saturating_sub(101), "{what}");
             assert_eq!(durable.counts().discarded, removed, "{what}");
@@ -473,12 +489,27 @@ mod tests {
     }
 
     #[test]
+    fn removed_messages_leave_the_time_of_the_position() {
+        let stored = HubPosition { sequence: 100, at: Some(WallTime::from_nanos(7)) };
+        let start = ReadingStart { stored: StoredPosition::At(stored), first: 151, ..ReadingStart::default() };
+        let start = ReadingStart { last: HubPosition::of_sequence(200), ..start };
+        // Another copy of the stream may have the first message at an earlier place.
+        let expected = HubPosition { sequence: 150, ..stored };
+        assert_eq!(durable().start_reading(start).position, expected);
+    }
+
+    #[test]
     fn removed_messages_are_counted_once() {
         let mut durable = durable();
-        let start =
-            ReadingStart { stored: StoredPosition::Sequence(100), is_own: true, first: 151, last: 200, is_new: false };
+        let start = ReadingStart {
+            stored: StoredPosition::At(HubPosition::of_sequence(100)),
+            is_own: true,
+            first: 151,
+            last: HubPosition::of_sequence(200),
+            is_new: false,
+        };
         for _ in 0..2 {
-            assert_eq!(durable.start_reading(start).position, 150);
+            assert_eq!(durable.start_reading(start).position.sequence, 150);
             durable.stop_reading();
         }
         assert_eq!(durable.counts().discarded, 50);
@@ -488,23 +519,23 @@ mod tests {
     fn last_reader_continues_at_its_own_position() {
         let mut durable = durable();
         let start = ReadingStart {
-            stored: StoredPosition::Sequence(1_000),
+            stored: StoredPosition::At(HubPosition::of_sequence(1_000)),
             is_own: true,
             first: 1,
-            last: 2_000,
+            last: HubPosition::of_sequence(2_000),
             is_new: false,
         };
         durable.start_reading(start);
         durable.rewind(900);
-        durable.on_refused(905);
+        durable.on_refused(StoredArrival { sequence: 905, at: WallTime::from_nanos(905) });
         durable.stop_reading();
-        assert_eq!(durable.start_reading(start).position, 905, "the rest is still to be read");
+        assert_eq!(durable.start_reading(start).position.sequence, 905, "the rest is still to be read");
         durable.stop_reading();
-        let start = ReadingStart { stored: StoredPosition::Sequence(950), is_own: false, ..start };
-        assert_eq!(durable.start_reading(start).position, 950);
+        let start = ReadingStart { stored: StoredPosition::At(HubPosition::of_sequence(950)), is_own: false, ..start };
+        assert_eq!(durable.start_reading(start).position.sequence, 950);
         durable.stop_reading();
         let start = ReadingStart { stored: StoredPosition::Unreadable, ..start };
-        assert_eq!(durable.start_reading(start).position, 950, "another one's writing in its place");
+        assert_eq!(durable.start_reading(start).position.sequence, 950, "another one's writing in its place");
     }
 
     #[test]

@@ -2,8 +2,10 @@
 //!
 //! At the cluster a message has `Seqcast-Durable` with the number of messages before it in its stream that its LAN has
 //! lost: importers do not wait for these. `Nats-Msg-Id` lets the cluster's stream drop what comes twice. On the LAN of an
-//! importer `Seqcast-Stored` has its sequence in the cluster's stream, so the other gateways know that it was delivered.
+//! importer `Seqcast-Stored` has its sequence in the cluster's stream and the time at which it was stored, so the other
+//! gateways know that it was delivered.
 
+use super::hub_position::{HubPosition, StoredArrival};
 use crate::link::envelope::{LinkEnvelope, ORIGIN_HEADER};
 use crate::link::position::StreamPoint;
 use crate::link::stream_counts::CountedMessage;
@@ -11,7 +13,8 @@ use crate::message::{HeaderError, Headers, Message};
 
 /// Key of the header field that marks a durable message at the cluster.
 pub const DURABLE_HEADER: &str = "Seqcast-Durable";
-/// Key of the header field with the name of the cluster's stream and the sequence of the message in it.
+/// Key of the header field with the name of the cluster's stream, the sequence of the message in it, and the time in
+/// nanoseconds since 1970 at which it was stored.
 pub const STORED_HEADER: &str = "Seqcast-Stored";
 /// Key of the header field with the signature of the gateway, in a realm.
 pub const SIGNATURE_HEADER: &str = "Seqcast-Signature";
@@ -54,8 +57,7 @@ pub(super) fn with_other_id(headers: &Headers) -> Result<Headers, HeaderError> {
 /// A message of the cluster's stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StoredMessage {
-    /// Its stream sequence, from 1.
-    pub(super) sequence: u64,
+    pub(super) arrival: StoredArrival,
     /// Where it comes from; `None` if a client of the cluster has sent it.
     pub(super) origin: Option<DurableOrigin>,
     pub(super) message: Message,
@@ -71,14 +73,14 @@ pub(super) struct DurableOrigin {
 
 impl StoredMessage {
     /// Reads a message of the stream; `None` if its origin cannot be read, or if it was not exported as durable.
-    pub(super) fn read(sequence: u64, message: Message) -> Option<StoredMessage> {
+    pub(super) fn read(arrival: StoredArrival, message: Message) -> Option<StoredMessage> {
         let lost = message.headers.field(DURABLE_HEADER);
         let origin = match (LinkEnvelope::find(&message.headers), lost) {
             (None, None) => None,
             (Some(Ok(envelope)), Some(lost)) => Some(DurableOrigin { envelope, lost: lost.parse().ok()? }),
             _ => return None,
         };
-        Some(StoredMessage { sequence, origin, message })
+        Some(StoredMessage { arrival, origin, message })
     }
 
     /// Returns the message as it is delivered to the LAN of the stream `name`.
@@ -86,9 +88,9 @@ impl StoredMessage {
     /// # Errors
     /// One of the fields cannot be written.
     pub(super) fn to_delivery(&self, name: &str) -> Result<Message, HeaderError> {
-        let sequence = format!("{name} {}", self.sequence);
+        let arrival = format!("{name} {} {}", self.arrival.sequence, self.arrival.at.as_nanos());
         let of_client = self.origin.is_none().then_some((ORIGIN_HEADER, "-"));
-        let own = std::iter::once((STORED_HEADER, sequence.as_str())).chain(of_client);
+        let own = std::iter::once((STORED_HEADER, arrival.as_str())).chain(of_client);
         // The signature covers `Seqcast-Durable` and `Nats-Msg-Id`, so both stay.
         let is_signed = self.message.headers.field(SIGNATURE_HEADER).is_some();
         let removed = if is_signed { &[STORED_HEADER][..] } else { &[STORED_HEADER, DURABLE_HEADER, ID_HEADER] };
@@ -108,9 +110,11 @@ impl StoredMessage {
     }
 }
 
-/// Returns the sequence in the stream `name` of a message that a gateway has delivered to the LAN.
-pub(super) fn stored_sequence(headers: &Headers, name: &str) -> Option<u64> {
-    headers.field(STORED_HEADER)?.strip_prefix(name)?.strip_prefix(' ')?.parse().ok()
+/// Returns the arrival in the stream `name` of a message that a gateway has delivered to the LAN.
+pub(super) fn stored_arrival(headers: &Headers, name: &str) -> Option<StoredArrival> {
+    let text = headers.field(STORED_HEADER)?.strip_prefix(name)?.strip_prefix(' ')?;
+    let HubPosition { sequence, at } = text.parse().ok()?;
+    Some(StoredArrival { sequence, at: at? })
 }
 
 fn without<'a>(headers: &'a Headers, keys: &[&str]) -> impl Iterator<Item = (&'a str, &'a str)> {

@@ -1,9 +1,11 @@
 //! Durable messages in a model: two sites with several gateways each, and a stream that is away, loses messages and
-//! answers, and forgets ids. Gateways start, leave, die and lose their connections, and the LAN loses datagrams for the
-//! programs, which a gateway that has died does not repeat. Each message must be delivered once, in its order.
+//! answers, forgets ids, and has copies that give messages other sequences. Gateways start, leave, die and lose their
+//! connections, and the LAN loses datagrams for the programs, which a gateway that has died does not repeat. Each message
+//! must be delivered once, in its order.
 
 use super::super::durable::{
-    DURABLE_HEADER, DurableSettings, ID_HEADER, ReadingStart, SpoolTicket, StoreOutcome, StoredPosition,
+    DURABLE_HEADER, DurableSettings, HubPosition, ID_HEADER, ReadingStart, SpoolTicket, StartedReading, StoreOutcome,
+    StoredArrival, StoredPosition,
 };
 use super::super::gateway::Gateway;
 use super::super::gateway_settings::GatewaySettings;
@@ -18,7 +20,7 @@ use crate::seqno::{Frame, Seq};
 use crate::subject::Pattern;
 use crate::subject::pattern_set::PatternSet;
 use crate::subject::permitted_subjects::PermittedSubjects;
-use crate::time::{Instant, WallTime};
+use crate::time::{Instant, WallTime, nanos};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -68,20 +70,33 @@ struct Host {
 }
 
 struct Reader {
+    /// Index of the copy that it reads.
+    copy: usize,
     /// Stream sequence of the last message read.
     read_to: u64,
+    /// The position at which it began, until its first message.
+    unchecked: Option<HubPosition>,
     revision: u64,
-    reached: u64,
+    reached: HubPosition,
     store_at: Instant,
+}
+
+/// A message of a copy of the stream.
+#[derive(Clone)]
+struct StreamRecord {
+    at: WallTime,
+    message: Message,
 }
 
 /// The stream of the hub, and the position of the importing site.
 #[derive(Default)]
 struct Stream {
-    messages: Vec<Message>,
+    copies: [Vec<StreamRecord>; 2],
+    /// Time at which the last message was stored.
+    last: WallTime,
     ids: BTreeMap<String, Instant>,
     repeated: u64,
-    position: u64,
+    position: HubPosition,
     revision: u64,
     away_until: Instant,
 }
@@ -97,6 +112,8 @@ struct Model {
     filter: RepeatFilter,
     reported: u64,
     faults: u64,
+    /// Readings that began behind the position, because their copy has it at another sequence.
+    late: u64,
     next_epoch: u64,
 }
 
@@ -111,9 +128,25 @@ impl Stream {
         if !is_known {
             let was_stored = self.ids.insert(id.to_owned(), now).is_some();
             self.repeated += u64::from(was_stored);
-            self.messages.push(message);
+            let at = self.next_time(now);
+            self.copies.iter_mut().for_each(|copy| copy.push(StreamRecord { at, message: message.clone() }));
         }
         true
+    }
+
+    /// Returns the time of the next message: each has another one.
+    fn next_time(&mut self, now: Instant) -> WallTime {
+        let now = nanos(now.since(Instant::ZERO));
+        self.last = WallTime::from_nanos(now.max(self.last.as_nanos() + 1));
+        self.last
+    }
+
+    /// Stores messages that no site imports in one copy only.
+    fn diverge(&mut self, now: Instant, copy: usize, count: u64) {
+        for _ in 0..count {
+            let at = self.next_time(now);
+            self.copies[copy].push(StreamRecord { at, message: Message::new("filling".parse().unwrap(), "") });
+        }
     }
 }
 
@@ -129,6 +162,7 @@ impl Model {
             filter: RepeatFilter::default(),
             reported: 0,
             faults: 0,
+            late: 0,
             next_epoch: 10,
         };
         for is_plant in [true, false] {
@@ -198,7 +232,7 @@ impl Model {
     fn fault(&mut self) {
         let index = self.rng.below(self.hosts.len() as u64) as usize;
         self.faults += 1;
-        match self.rng.below(6) {
+        match self.rng.below(7) {
             0 if self.is_replaceable(index) => drop(self.hosts.remove(index)),
             1 if self.is_replaceable(index) => {
                 let mut host = self.hosts.remove(index);
@@ -214,6 +248,10 @@ impl Model {
                 host.linked_from = self.now + Duration::from_millis(self.rng.below(12_000));
             }
             4 => self.stream.away_until = self.now + Duration::from_millis(self.rng.below(8_000)),
+            5 => {
+                let count = if self.rng.chance(0.3) { 700 } else { self.rng.below(20) };
+                self.stream.diverge(self.now, self.rng.below(2) as usize, count);
+            }
             _ => self.lose_answers(index),
         }
     }
@@ -304,20 +342,31 @@ impl Model {
             return;
         }
         let durable = host.gateway.durable_mut();
+        let copy = self.rng.below(2) as usize;
         let reader = host.reader.get_or_insert_with(|| {
             let (stored, revision) = (self.stream.position, self.stream.revision);
-            let last = self.stream.messages.len() as u64;
+            let last = HubPosition::of_sequence(self.stream.copies[0].len() as u64);
             let is_own = host.written == Some(revision);
-            let stored_position = StoredPosition::Sequence(stored);
-            let start = ReadingStart { stored: stored_position, is_own, first: 1, last, is_new: false };
-            let read_to = durable.start_reading(start).read_from;
-            Reader { read_to, revision, reached: stored, store_at: now }
+            let start = ReadingStart { stored: StoredPosition::At(stored), is_own, first: 1, last, is_new: false };
+            let StartedReading { position, read_from, .. } = durable.start_reading(start);
+            Reader { copy, read_to: read_from, unchecked: Some(position), revision, reached: stored, store_at: now }
         });
+        let copy = &self.stream.copies[reader.copy];
+        let arrival =
+            |index: u64| copy.get(index as usize).map(|copied| StoredArrival { sequence: index + 1, at: copied.at });
+        let unchecked = reader.unchecked.take().filter(|position| position.at.is_some());
+        if let Some(position) = unchecked
+            && arrival(reader.read_to).is_none_or(|first| position.is_reused_by(first))
+        {
+            self.late += u64::from(arrival(reader.read_to).is_some());
+            durable.accept_earlier();
+            reader.read_to = copy.partition_point(|copied| Some(copied.at) < position.at) as u64;
+        }
         while durable.has_room()
-            && let Some(message) = self.stream.messages.get(reader.read_to as usize)
+            && let Some(arrival) = arrival(reader.read_to)
         {
             reader.read_to += 1;
-            durable.on_stored(now, reader.read_to, Some(message.clone()));
+            durable.on_stored(now, arrival, Some(copy[arrival.sequence as usize - 1].message.clone()));
         }
         if reader.store_at <= now {
             reader.store_at = now + Duration::from_millis(250);
@@ -383,7 +432,7 @@ impl Model {
 
 #[test]
 fn durable_messages_arrive_once_and_in_order() {
-    let (mut faults, mut repeated, mut sent) = (0, 0, 0);
+    let (mut faults, mut repeated, mut late, mut sent) = (0, 0, 0, 0);
     for seed in 0..SEEDS {
         let mut model = Model::draw(seed);
         model.run();
@@ -402,9 +451,14 @@ fn durable_messages_arrive_once_and_in_order() {
         assert_eq!(model.reported, 0, "seed {seed}: no loss took place");
         faults += model.faults;
         repeated += model.stream.repeated;
+        late += model.late;
     }
     assert!(SEEDS * 20 < faults && 1_000 < sent, "{faults} faults, {sent} messages");
-    assert!(0 < repeated, "the stream has stored messages twice");
+    assert!(0 < repeated && 0 < late, "stored twice: {repeated}, read by time: {late}");
+}
+
+fn arrival(sequence: u64) -> StoredArrival {
+    StoredArrival { sequence, at: WallTime::from_nanos(sequence) }
 }
 
 /// Returns a gateway of hq that reads the stream.
@@ -435,7 +489,7 @@ fn durable_messages_of_too_many_sites_are_refused() {
     let sites = SITES_MAX as u64 + 10;
     for number in 1..=sites {
         let message = stored_message(stored_headers(&format!("s{number}"), 1));
-        gateway.durable_mut().on_stored(at(0), number, message);
+        gateway.durable_mut().on_stored(at(0), arrival(number), message);
     }
     // The rate limits the deliveries.
     for ms in (0..10_000).step_by(10) {
@@ -453,7 +507,7 @@ fn stored_message_that_cannot_be_delivered_is_lost() {
         let invalid_field = if is_invalid { "a key: text\r\n" } else { "" };
         let lost = if is_invalid { 4 } else { 0 };
         let block = stored_headers("plant1", ordinal + lost).replace(": 0\r", &format!(": {lost}\r")) + invalid_field;
-        gateway.durable_mut().on_stored(at(0), ordinal, stored_message(block));
+        gateway.durable_mut().on_stored(at(0), arrival(ordinal), stored_message(block));
     }
     let messages: Vec<Message> = std::iter::from_fn(|| gateway.poll_lan(at(0))).collect();
     let is_order = |message: &&Message| message.subject.as_bytes() == b"orders.1";

@@ -78,11 +78,8 @@ impl fmt::Display for LinkViolation {
             LinkViolation::Invented(subject, number) => write!(f, "message {number} of {subject} was never published"),
             LinkViolation::Unreported { subject, reported: [min, max], missing }
             | LinkViolation::Overreported { subject, reported: [min, max], missing } => {
-                let count = missing.len();
-                write!(
-                    f,
-                    "{subject}: {min} to {max} messages are reported as lost, and {count} are missing: {missing:?}"
-                )
+                let (count, runs) = (missing.len(), runs(missing));
+                write!(f, "{subject}: {min} to {max} messages are reported as lost, and {count} are missing: {runs:?}")
             }
             LinkViolation::Inexact { subject, reported: [min, max] } => {
                 write!(f, "{subject}: {min} to {max} durable messages are reported as lost: that is no exact number")
@@ -90,6 +87,18 @@ impl fmt::Display for LinkViolation {
             LinkViolation::Invalid(what) => write!(f, "it cannot be read: {what}"),
         }
     }
+}
+
+/// Returns the first and the last number of each run of numbers.
+pub fn runs(numbers: &BTreeSet<usize>) -> Vec<[usize; 2]> {
+    let mut runs: Vec<[usize; 2]> = Vec::new();
+    for number in numbers {
+        match runs.last_mut() {
+            Some([_, last]) if *last + 1 == *number => *last = *number,
+            _ => runs.push([*number; 2]),
+        }
+    }
+    runs
 }
 
 /// Why messages may be missing, beside what is reported.
@@ -311,6 +320,11 @@ mod tests {
         assert!(matches!(violations(&ALL, &["{}"])[..], [LinkViolation::Invalid(_)]));
         let invented = LinkViolation::Invented(LIVE.to_owned(), 10);
         assert_eq!(violations(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10], &[]), [invented]);
+    }
+
+    #[test]
+    fn missing_messages_are_shown_as_runs() {
+        assert_eq!(runs(&BTreeSet::from([3, 4, 5, 7, 9, 10])), [[3, 5], [7, 7], [9, 10]]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! State that the programs, the observers and the faults share.
 
-use super::account::{LinkDelivery, LinkVerdict, LossCauses, SiteAccount};
+use super::account::{LinkDelivery, LinkVerdict, LinkViolation, LossCauses, SiteAccount, runs};
 use super::clients::{CalmWindow, DeliveryCounts};
 use super::site::PROGRAM_PEERS;
 use super::wan::SITES;
@@ -180,6 +180,18 @@ impl World {
     /// Notes that messages came once each in this time, in which nothing failed.
     pub fn note_calm(&self, window: CalmWindow) {
         lock(&self.calm).push(window);
+    }
+
+    /// Returns when the missing messages of a violation were published, in seconds since the begin: the first and the last
+    /// one of each run.
+    pub fn times(&self, violation: &LinkViolation) -> Vec<[u64; 2]> {
+        let (LinkViolation::Unreported { subject, missing, .. } | LinkViolation::Overreported { subject, missing, .. }) =
+            violation
+        else {
+            return Vec::new();
+        };
+        let published = lock(&self.published);
+        runs(missing).into_iter().map(|run| run.map(|at| published[subject][at].since(self.begun).as_secs())).collect()
     }
 
     /// Notes that a gateway of a site was killed.

@@ -3,25 +3,25 @@
 //! One task looks after the stream, one sends and awaits the answers, one reads (`reading.rs`). The rules are those of
 //! [`crate::link::durable`].
 
-mod blocked_reading;
 mod position;
 mod read_subjects;
 mod reading;
+mod reading_failures;
 mod single_message;
 mod stream;
 mod stream_reader;
 
 pub(in crate::daemon::link) use self::stream::HubStreamSettings;
 
-use self::blocked_reading::BlockedReading;
 use self::position::{PositionStore, WrittenPosition};
 use self::read_subjects::{CatchUp, ReadSubjects};
+use self::reading_failures::ReadingFailures;
 use self::stream::{HubStreamFault, StreamInfo};
 use super::LinkCarrier;
 use crate::clock::Clock;
 use crate::daemon::link::hub::{header_map, hub_subject};
 use crate::daemon::link::report::StreamTask;
-use crate::link::durable::{SpoolTicket, StoreOutcome, UNANSWERED_MAX};
+use crate::link::durable::{SpoolTicket, StoreOutcome, StoredArrival, UNANSWERED_MAX};
 use crate::link::site_name::SiteName;
 use crate::message::Message;
 use crate::security::batch_signature::BATCH_MESSAGES_MAX;
@@ -65,25 +65,20 @@ struct Answered {
     outcome: Result<bool, PublishError>,
 }
 
-/// Arrival of a message in the stream.
-struct StoredArrival {
-    /// Stream sequence of the message.
-    sequence: u64,
-    /// Time by the clock of the cluster.
-    at: WallTime,
-}
-
-impl StoredArrival {
-    /// Returns the arrival of a message; `None` if the cluster does not state it.
-    fn of(read: &async_nats::jetstream::Message) -> Option<StoredArrival> {
-        let info = read.info().ok()?;
-        Some(StoredArrival { sequence: info.stream_sequence, at: hub_time(info.published)? })
-    }
+/// Returns the arrival of a message; `None` if the cluster does not state it.
+fn arrival_of(read: &async_nats::jetstream::Message) -> Option<StoredArrival> {
+    let info = read.info().ok()?;
+    Some(StoredArrival { sequence: info.stream_sequence, at: hub_time(info.published)? })
 }
 
 /// Returns a time by the clock of the cluster; `None` if it is before 1970.
 fn hub_time(time: DateTime) -> Option<WallTime> {
     u64::try_from(time.unix_timestamp_nanos()).ok().map(WallTime::from_nanos)
+}
+
+/// Returns a time as the client of the cluster writes it, if it can.
+fn hub_date(time: WallTime) -> Option<DateTime> {
+    async_nats::datetime::from_nanos(i128::from(time.as_nanos())).ok()
 }
 
 /// The stream of a link.
@@ -98,8 +93,7 @@ pub(in crate::daemon::link) struct DurableLink {
     written: Cell<Option<u64>>,
     /// Stream sequence of the last message that was read.
     read_to: Cell<u64>,
-    /// Where readings have failed.
-    blocked: Cell<BlockedReading>,
+    failures: Cell<ReadingFailures>,
     /// Subjects that the site reads.
     subjects: RefCell<ReadSubjects>,
     /// Messages that the reader skips, because it has read them before.
@@ -114,7 +108,7 @@ pub(in crate::daemon::link) struct DurableLink {
     is_reading: Cell<bool>,
     /// Wakes the task that reads: it begins, ends, or looks at the stream again.
     for_read: Notify,
-    /// Wakes it when there may be room for further messages.
+    /// Wakes that task when there may be room for further messages.
     pub(super) for_room: Notify,
 }
 
@@ -134,7 +128,7 @@ impl DurableLink {
             stored: Cell::new(None),
             written: Cell::new(None),
             read_to: Cell::new(0),
-            blocked: Cell::default(),
+            failures: Cell::default(),
             subjects: RefCell::default(),
             catch_up: RefCell::default(),
             is_stalled: Cell::new(false),
@@ -205,7 +199,7 @@ impl LinkCarrier {
 
     /// Notes which subjects of the stream the site reads.
     fn update_wanted_subjects(&self, wanted: Vec<Pattern>, info: &StreamInfo) {
-        self.durable.subjects.borrow_mut().on_stream_info(Clock::now().instant, wanted, info.last);
+        self.durable.subjects.borrow_mut().on_stream_info(Clock::now().instant, wanted, info.last.sequence);
     }
 
     /// Tells the durable part of a change of the connection.

@@ -7,7 +7,7 @@
 use super::{hub_time, single_message};
 use crate::daemon::link::hub::header_map;
 use crate::daemon::link::signing::LinkSigning;
-use crate::link::durable::StoredPosition;
+use crate::link::durable::{HubPosition, StoredPosition};
 use crate::link::site_name::SiteName;
 use crate::link::system_messages::POSITION_PREFIX;
 use crate::message::Message;
@@ -29,8 +29,7 @@ pub(super) struct PositionEntry {
 /// A position that the cluster stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WrittenPosition {
-    /// Stream sequence.
-    pub(super) position: u64,
+    pub(super) position: HubPosition,
     /// Revision of the stored value.
     pub(super) revision: u64,
 }
@@ -81,7 +80,7 @@ impl PositionStore {
             return Ok(PositionEntry { position: StoredPosition::None, revision: 0, at: None });
         };
         let (revision, at) = (stored.sequence, hub_time(stored.time));
-        let position = position_of(stored, signing).map_or(StoredPosition::Unreadable, StoredPosition::Sequence);
+        let position = position_of(stored, signing).map_or(StoredPosition::Unreadable, StoredPosition::At);
         if position == StoredPosition::Unreadable {
             tracing::warn!(subject = self.subject, "the stored position is none of this site, and is written anew");
         }
@@ -96,7 +95,7 @@ impl PositionStore {
         &self,
         context: &Context,
         signing: Option<&LinkSigning>,
-        position: u64,
+        position: HubPosition,
         revision: u64,
     ) -> Result<WrittenPosition, PositionError> {
         let subject = self.subject.parse().map_err(|_| PositionError::Refused("a name is too long".to_owned()))?;
@@ -122,28 +121,12 @@ impl PositionStore {
 }
 
 /// Returns the position in a stored message; `None` if it has none, or if no gateway of its site has signed it.
-fn position_of(stored: RawMessage, signing: Option<&LinkSigning>) -> Option<u64> {
+fn position_of(stored: RawMessage, signing: Option<&LinkSigning>) -> Option<HubPosition> {
     let at = hub_time(stored.time)?;
     let message = single_message::bus_message(stored)?;
     let message = match signing {
         Some(signing) => signing.open_stored(at, message)?,
         None => message,
     };
-    parse_position(&message.payload)
-}
-
-/// Reads a stored position; `None` if it is none. Any client of the cluster may have written it.
-fn parse_position(text: &[u8]) -> Option<u64> {
-    std::str::from_utf8(text).ok()?.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn unreadable_position_counts_as_absent() {
-        let positions = [&b"120"[..], b"", b"12x", b"-1", b"99999999999999999999", &[0xff]].map(parse_position);
-        assert_eq!(positions, [Some(120), None, None, None, None, None]);
-    }
+    std::str::from_utf8(&message.payload).ok()?.parse().ok()
 }

@@ -4,6 +4,7 @@
 //! does not get their messages until the next look at the stream. It begins again then, at the end that the stream had at
 //! the look before: all messages of the new subjects are behind it.
 
+use crate::link::durable::{HubPosition, StoredArrival};
 use crate::subject::pattern_set::PatternSet;
 use crate::subject::{Pattern, Subject};
 use crate::time::Instant;
@@ -41,7 +42,7 @@ pub(super) struct CatchUp {
     /// Stream sequence behind which messages of these are not read.
     pub(super) from: u64,
     /// Position of the reader. Up to it the messages of other subjects were read.
-    to: u64,
+    to: HubPosition,
     read: PatternSet,
 }
 
@@ -64,14 +65,14 @@ impl ReadSubjects {
 
     /// Returns how a reader at this position gets the messages of new subjects, if there are any. They are not new any
     /// more then.
-    pub(super) fn catch_up(&mut self, now: Instant, position: u64) -> Option<CatchUp> {
+    pub(super) fn catch_up(&mut self, now: Instant, position: HubPosition) -> Option<CatchUp> {
         let change = self.before.take_if(|change| now.since(change.at) < NEW_TIME);
         self.before = None;
-        self.catch_up = match self.catch_up.take().filter(|interrupted| position < interrupted.to) {
+        self.catch_up = match self.catch_up.take().filter(|interrupted| position.sequence < interrupted.to.sequence) {
             // It has not read the subjects that are new since then, either.
-            Some(interrupted) => Some(CatchUp { from: position, ..interrupted }),
+            Some(interrupted) => Some(CatchUp { from: position.sequence, ..interrupted }),
             None => change.map(|Change { before, .. }| CatchUp {
-                from: before.last.min(position),
+                from: before.last.min(position.sequence),
                 to: position,
                 read: before.wanted,
             }),
@@ -81,15 +82,16 @@ impl ReadSubjects {
 }
 
 impl CatchUp {
-    /// Returns whether the message with this stream sequence was read before.
-    pub(super) fn skips(&self, sequence: u64, subject: &Subject) -> bool {
-        sequence <= self.to && self.read.matches(subject)
+    /// Returns whether a message of the stream was read before.
+    pub(super) fn skips(&self, arrival: StoredArrival, subject: &Subject) -> bool {
+        self.to.covers(arrival) && self.read.matches(subject)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::WallTime;
 
     fn at(secs: u64) -> Instant {
         Instant::ZERO + Duration::from_secs(1000 + secs)
@@ -97,6 +99,14 @@ mod tests {
 
     fn patterns(texts: &[&str]) -> Vec<Pattern> {
         texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    fn arrival(sequence: u64) -> StoredArrival {
+        StoredArrival { sequence, at: WallTime::from_nanos(sequence) }
+    }
+
+    fn position(sequence: u64) -> HubPosition {
+        arrival(sequence).into()
     }
 
     #[test]
@@ -109,14 +119,14 @@ mod tests {
         // The look with which a reader begins finds nothing more.
         subjects.on_stream_info(at(21), patterns(&["a.>", "b.>"]), 31);
         assert!(subjects.has_new(at(21)));
-        let catch_up = subjects.catch_up(at(21), 29).unwrap();
+        let catch_up = subjects.catch_up(at(21), position(29)).unwrap();
         assert_eq!(catch_up.from, 20);
-        let skips = |sequence, subject: &str| catch_up.skips(sequence, &subject.parse().unwrap());
+        let skips = |sequence, subject: &str| catch_up.skips(arrival(sequence), &subject.parse().unwrap());
         assert_eq!(
             [skips(21, "a.x"), skips(29, "a.x"), skips(30, "a.x"), skips(21, "b.x")],
             [true, true, false, false]
         );
-        assert!(!subjects.has_new(at(21)) && subjects.catch_up(at(21), 29).is_none(), "they are read by now");
+        assert!(!subjects.has_new(at(21)) && subjects.catch_up(at(21), position(29)).is_none(), "they are read by now");
     }
 
     #[test]
@@ -124,15 +134,15 @@ mod tests {
         let mut subjects = ReadSubjects::default();
         subjects.on_stream_info(at(0), patterns(&["a.>"]), 900);
         subjects.on_stream_info(at(10), patterns(&["a.>", "b.>"]), 1_000);
-        assert!(subjects.catch_up(at(10), 1_000).is_some_and(|catch_up| catch_up.from == 900));
-        let catch_up = subjects.catch_up(at(90), 905).unwrap();
-        let skips = |sequence, subject: &str| catch_up.skips(sequence, &subject.parse().unwrap());
+        assert!(subjects.catch_up(at(10), position(1_000)).is_some_and(|catch_up| catch_up.from == 900));
+        let catch_up = subjects.catch_up(at(90), position(905)).unwrap();
+        let skips = |sequence, subject: &str| catch_up.skips(arrival(sequence), &subject.parse().unwrap());
         assert_eq!(
             [skips(906, "a.x"), skips(1_000, "a.x"), skips(1_001, "a.x"), skips(906, "b.x")],
             [true, true, false, false]
         );
         assert_eq!(catch_up.from, 905);
-        assert!(subjects.catch_up(at(91), 1_000).is_none(), "they are read by now");
+        assert!(subjects.catch_up(at(91), position(1_000)).is_none(), "they are read by now");
     }
 
     #[test]
@@ -141,9 +151,9 @@ mod tests {
         subjects.on_stream_info(at(0), patterns(&["a.>"]), 10);
         subjects.on_stream_info(at(10), patterns(&["a.>", "b.>"]), 20);
         assert!(subjects.has_new(at(69)) && !subjects.has_new(at(70)));
-        assert!(subjects.catch_up(at(70), 100).is_none());
+        assert!(subjects.catch_up(at(70), position(100)).is_none());
         subjects.on_stream_info(at(80), patterns(&["a.>", "b.>", "c.>"]), 120);
-        let catch_up = subjects.catch_up(at(80), 15).unwrap();
-        assert_eq!((catch_up.from, catch_up.to), (15, 15), "the position is before the look");
+        let catch_up = subjects.catch_up(at(80), position(15)).unwrap();
+        assert_eq!((catch_up.from, catch_up.to), (15, position(15)), "the position is before the look");
     }
 }

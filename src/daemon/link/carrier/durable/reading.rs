@@ -1,13 +1,15 @@
 //! The reading of the stream, by the gateway that does that for its site.
 
 use super::position::{PositionError, WrittenPosition};
-use super::stream_reader::StreamReader;
-use super::{POSITION_INTERVAL, RETRY_INTERVAL, STREAM_INFO_INTERVAL, StoredArrival, hub_time, single_message, stream};
+use super::stream_reader::{ReaderStart, StreamReader};
+use super::{
+    POSITION_INTERVAL, RETRY_INTERVAL, STREAM_INFO_INTERVAL, arrival_of, hub_date, hub_time, single_message, stream,
+};
 use crate::clock::Clock;
 use crate::daemon::link::carrier::LinkCarrier;
 use crate::daemon::link::hub::received_message;
 use crate::daemon::link::report::StreamTask;
-use crate::link::durable::{ReadingStart, StartedReading, StoredPosition};
+use crate::link::durable::{HubPosition, ReadingStart, StartedReading, StoredArrival, StoredPosition};
 use crate::message::Message;
 use crate::subject::Pattern;
 use crate::time::WallTime;
@@ -16,7 +18,24 @@ use async_nats::jetstream::stream::RawMessage;
 use futures_util::FutureExt;
 use futures_util::future::{Fuse, FusedFuture};
 use std::pin::pin;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use std::time::Duration;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+
+/// Maximum difference of the clocks of the cluster's servers. A reader that begins by time begins earlier by this.
+const CLOCK_DIFFERENCE_MAX: Duration = Duration::from_secs(5);
+/// Time within which a reader receives a message before the position, unless the stream has none.
+const CHECK_TIME: Duration = Duration::from_secs(2);
+
+/// Why a reader ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReadingEnd {
+    /// Another gateway reads the stream, the connection has ended, or the stream has new subjects.
+    Over,
+    /// A message has not come.
+    Gap,
+    /// The sequence of the position is that of another message.
+    Reused,
+}
 
 impl LinkCarrier {
     /// Reads the stream while this gateway does that for its site.
@@ -29,12 +48,7 @@ impl LinkCarrier {
                 continue;
             }
             let read = self.read_stream(context).await;
-            let has_read = self.durable.stored.take().is_some();
-            if has_read && (read.is_err() || !self.is_connected.get()) {
-                let mut blocked = self.durable.blocked.get();
-                blocked.on_failure(self.durable.read_to.get());
-                self.durable.blocked.set(blocked);
-            }
+            self.durable.stored.set(None);
             self.gateway.borrow_mut().durable_mut().stop_reading();
             match read {
                 Ok(()) => sleep(POSITION_INTERVAL).await,
@@ -85,7 +99,7 @@ impl LinkCarrier {
             tracing::warn!(removed, "the stream has removed messages that this site has not read");
         }
         let stored = match entry.position {
-            StoredPosition::Sequence(stored) => WrittenPosition { position: stored, revision: entry.revision },
+            StoredPosition::At(stored) => WrittenPosition { position: stored, revision: entry.revision },
             // The position at which a site begins is stored at once, others once the LAN has had the time to repair.
             StoredPosition::None | StoredPosition::Unreadable => {
                 match self.write_position(context, position, entry.revision).await {
@@ -95,41 +109,43 @@ impl LinkCarrier {
                 }
             }
         };
-        if is_new || info.last < stored.position {
-            tracing::warn!(stored.position, info.last, position, "the stream is another one, or has lost messages");
+        if is_new || info.last.sequence < stored.position.sequence {
+            tracing::warn!(%stored.position, %info.last, %position, "the stream is another one, or has lost messages");
         }
         self.durable.stored.set(Some(stored));
         let catch_up = self.durable.subjects.borrow_mut().catch_up(Clock::now().instant, position);
-        let from = catch_up.as_ref().map_or(position, |catch_up| catch_up.from);
-        if from < position {
-            tracing::info!(from, position, "reads the subjects that the stream has kept since then");
+        let from = catch_up.as_ref().map_or(position.sequence, |catch_up| catch_up.from);
+        if from < position.sequence {
+            tracing::info!(from, %position, "reads the subjects that the stream has kept since then");
             self.gateway.borrow_mut().durable_mut().rewind(from);
         }
         self.durable.catch_up.replace(catch_up);
-        self.durable.read_to.set(read_from.min(from));
         let filter = StreamReader::filter(context, &info.subjects, &wanted);
-        if let Some(blocked_behind) = self.durable.blocked.get().blocked_behind() {
-            self.read_singly(context, &filter, blocked_behind).await?;
+        self.durable.read_to.set(read_from.min(from));
+        let single_behind = self.durable.failures.get().single_behind();
+        let single_behind = single_behind.filter(|behind| self.durable.read_to.get() <= *behind);
+        if let Some(behind) = single_behind {
+            self.durable.read_to.set(position.sequence.min(from));
+            self.read_singly(context, &filter, behind).await?;
         }
-        let name = &self.durable.settings.name;
-        let mut reader = StreamReader::open(context, name, &filter, self.durable.read_to.get()).await?;
-        self.report.set_stream_fault(StreamTask::Read, None);
-        self.deliver(context, &mut reader, stored.position).await
+        let unchecked = position.at.filter(|_| single_behind.is_none()).map(|_| position);
+        self.read_with(context, &filter, unchecked).await
     }
 
-    /// Reads single messages up to the first one behind `blocked_behind`, which may be one that ends the connection of a
-    /// reader. The stream has the subjects of `filter`, or all if it is empty.
-    async fn read_singly(&self, context: &Context, filter: &[Pattern], blocked_behind: u64) -> Result<(), String> {
-        let everything = [">".to_owned()];
-        let patterns: Vec<String> = filter.iter().map(Pattern::to_string).collect();
-        let patterns = if patterns.is_empty() { &everything[..] } else { &patterns };
-        while self.durable.read_to.get() <= blocked_behind && self.may_read() {
+    /// Reads single messages up to the first one behind a stream sequence, in place of a reader, which may fail there. The
+    /// stream has the subjects of `filter`, or all if it is empty.
+    async fn read_singly(&self, context: &Context, filter: &[Pattern], behind: u64) -> Result<(), String> {
+        let patterns: Vec<String> = match filter {
+            [] => vec![">".to_owned()],
+            _ => filter.iter().map(Pattern::to_string).collect(),
+        };
+        while self.durable.read_to.get() <= behind && self.may_read() {
             if !self.gateway.borrow().durable().has_room() {
-                self.durable.for_room.notified().await;
+                drop(timeout(POSITION_INTERVAL, self.durable.for_room.notified()).await);
                 continue;
             }
             let mut next: Option<RawMessage> = None;
-            for pattern in patterns {
+            for pattern in &patterns {
                 let read_to = self.durable.read_to.get();
                 let found = single_message::next_on(context, &self.durable.settings.name, pattern, read_to).await?;
                 next = next.into_iter().chain(found).min_by_key(|message| message.sequence);
@@ -140,38 +156,75 @@ impl LinkCarrier {
             if message.is_none() {
                 tracing::warn!(arrival.sequence, "steps over a message of the stream that cannot be read");
             }
-            self.on_read(&arrival, message);
+            self.on_read(arrival, message);
         }
+        let mut failures = self.durable.failures.get();
+        failures.on_single(self.durable.read_to.get());
+        self.durable.failures.set(failures);
         Ok(())
     }
 
-    /// Hands the messages of the stream to the gateway, and stores the position, which is `stored` at first.
-    async fn deliver(&self, context: &Context, reader: &mut StreamReader, stored: u64) -> Result<(), String> {
+    /// Reads on with a reader. `unchecked` is the position, unless its place in the stream is known.
+    async fn read_with(
+        &self,
+        context: &Context,
+        filter: &[Pattern],
+        mut unchecked: Option<HubPosition>,
+    ) -> Result<(), String> {
+        let mut start = ReaderStart::Behind(self.durable.read_to.get());
+        loop {
+            let mut reader = StreamReader::open(context, &self.durable.settings.name, filter, start).await?;
+            self.report.set_stream_fault(StreamTask::Read, None);
+            let started = Clock::now().instant;
+            let read = self.deliver(context, &mut reader, unchecked).await;
+            if let (Ok(ReadingEnd::Reused), Some(position)) = (&read, unchecked.take())
+                && let Some(date) = position.at.and_then(hub_date)
+            {
+                self.gateway.borrow_mut().durable_mut().accept_earlier();
+                start = ReaderStart::Since(date - CLOCK_DIFFERENCE_MAX);
+                continue;
+            }
+            if !self.is_connected.get() || matches!(read, Ok(ReadingEnd::Gap) | Err(_)) {
+                let mut failures = self.durable.failures.get();
+                failures.on_failure(Clock::now().instant.since(started), self.durable.read_to.get());
+                self.durable.failures.set(failures);
+            }
+            return read.map(drop);
+        }
+    }
+
+    /// Hands the messages of the stream to the gateway, and stores the position. Ends as well if the place of the position
+    /// `unchecked` is another one than its sequence says: the first message shows it, or none comes.
+    async fn deliver(
+        &self,
+        context: &Context,
+        reader: &mut StreamReader,
+        mut unchecked: Option<HubPosition>,
+    ) -> Result<ReadingEnd, String> {
         let mut ticks = interval(POSITION_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // The LAN has repaired by now what it lost of the messages that were delivered before the last tick.
-        let mut reached = stored;
+        let Some(WrittenPosition { position: mut reached, .. }) = self.durable.stored.get() else {
+            return Ok(ReadingEnd::Over);
+        };
         // Nothing waits for the answer to a write.
         let mut write = pin!(Fuse::terminated());
+        let mut check_end = pin!(sleep(CHECK_TIME));
         loop {
-            let (has_room, position) = {
+            let (has_room, is_delivered, position) = {
                 let gateway = self.gateway.borrow();
-                (gateway.durable().has_room(), gateway.durable().position())
+                let durable = gateway.durable();
+                (durable.has_room(), durable.is_delivered(), durable.position())
             };
-            let Some(position) = position else { return Ok(()) };
+            let Some(position) = position else { return Ok(ReadingEnd::Over) };
             let unstored = self.durable.stored.get().filter(|stored| stored.position != reached);
-            let is_idle = self.durable.read_to.get() <= position && position == reached && unstored.is_none();
+            let is_idle = is_delivered && position == reached && unstored.is_none();
             tokio::select! {
-                read = reader.read(), if has_room => match read? {
-                    Some(message) => {
-                        let Some(arrival) = StoredArrival::of(&message) else { continue };
-                        self.on_read(&arrival, received_message(message.message));
-                    }
-                    None => return Ok(()),
-                },
+                // Messages that the reader has received come before the end of its connection.
+                biased;
                 written = &mut write => {
                     if !self.on_position_written(written) {
-                        return Ok(());
+                        return Ok(ReadingEnd::Over);
                     }
                 }
                 _ = ticks.tick(), if !is_idle => {
@@ -180,12 +233,22 @@ impl LinkCarrier {
                     }
                     reached = position;
                 }
-                () = self.durable.for_read.notified() => {
-                    if !self.may_read() || self.durable.subjects.borrow().has_new(Clock::now().instant) {
-                        return Ok(());
+                read = reader.read(), if has_room => {
+                    let Some(message) = read? else { return Ok(ReadingEnd::Gap) };
+                    let Some(arrival) = arrival_of(&message) else { continue };
+                    if unchecked.take().is_some_and(|position| position.is_reused_by(arrival)) {
+                        tracing::warn!(%position, "the stream has other messages before the position");
+                        return Ok(ReadingEnd::Reused);
                     }
+                    self.on_read(arrival, received_message(message.message));
                 }
                 () = self.durable.for_room.notified(), if !has_room => {}
+                () = self.durable.for_read.notified() => {
+                    if !self.may_read() || self.durable.subjects.borrow().has_new(Clock::now().instant) {
+                        return Ok(ReadingEnd::Over);
+                    }
+                }
+                () = &mut check_end, if unchecked.is_some() && has_room => return Ok(ReadingEnd::Reused),
             }
         }
     }
@@ -207,24 +270,23 @@ impl LinkCarrier {
     }
 
     /// Handles a message of the stream; `None` in place of one that is none of the bus.
-    fn on_read(&self, arrival: &StoredArrival, message: Option<Message>) {
-        let StoredArrival { sequence, at } = *arrival;
-        self.durable.read_to.set(sequence);
+    fn on_read(&self, arrival: StoredArrival, message: Option<Message>) {
+        self.durable.read_to.set(arrival.sequence);
         let was_read = |message: &Message| {
-            self.durable.catch_up.borrow().as_ref().is_some_and(|catch_up| catch_up.skips(sequence, &message.subject))
+            self.durable.catch_up.borrow().as_ref().is_some_and(|catch_up| catch_up.skips(arrival, &message.subject))
         };
         let was_read = message.as_ref().is_some_and(was_read);
         let mut gateway = self.gateway.borrow_mut();
         let durable = gateway.durable_mut();
         if was_read {
-            return durable.on_refused(sequence);
+            return durable.on_refused(arrival);
         }
         match (message, &self.signing) {
-            (Some(message), Some(signing)) => match signing.open_stored(at, message) {
-                Some(message) => durable.on_stored(Clock::now().instant, sequence, Some(message)),
-                None => durable.on_refused(sequence),
+            (Some(message), Some(signing)) => match signing.open_stored(arrival.at, message) {
+                Some(message) => durable.on_stored(Clock::now().instant, arrival, Some(message)),
+                None => durable.on_refused(arrival),
             },
-            (message, _) => durable.on_stored(Clock::now().instant, sequence, message),
+            (message, _) => durable.on_stored(Clock::now().instant, arrival, message),
         }
         drop(gateway);
         self.wake();
@@ -234,7 +296,7 @@ impl LinkCarrier {
     async fn write_position(
         &self,
         context: &Context,
-        position: u64,
+        position: HubPosition,
         revision: u64,
     ) -> Result<WrittenPosition, PositionError> {
         let written = self.durable.positions.write(context, self.signing.as_ref(), position, revision).await?;

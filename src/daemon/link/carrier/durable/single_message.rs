@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 /// Answer to a request.
 #[derive(Deserialize)]
-struct Answer {
+struct MessageAnswer {
     message: Option<RawMessage>,
     error: Option<Error>,
 }
@@ -46,7 +46,7 @@ pub(super) fn bus_message(stored: RawMessage) -> Option<Message> {
 }
 
 async fn request(context: &Context, stream: &str, wanted: &Value) -> Result<Option<RawMessage>, String> {
-    let answer: Answer =
+    let answer: MessageAnswer =
         context.request(format!("STREAM.MSG.GET.{stream}"), wanted).await.map_err(|error| error.to_string())?;
     match answer.error {
         Some(error) if error.error_code() == ErrorCode::NO_MESSAGE_FOUND => Ok(None),

@@ -1,6 +1,7 @@
 //! The stream of the cluster that keeps durable messages, and its settings.
 
 use super::hub_time;
+use crate::link::durable::HubPosition;
 use crate::subject::Pattern;
 use crate::subject::pattern_set::PatternSet;
 use crate::time::WallTime;
@@ -30,8 +31,8 @@ pub(super) struct StreamInfo {
     pub(super) created: WallTime,
     /// Sequence of the first message that it has, or of its next one if it has none.
     pub(super) first: u64,
-    /// Sequence of the last message that it has had.
-    pub(super) last: u64,
+    /// The last message that it has had.
+    pub(super) last: HubPosition,
     /// Difference of its limits from the configured ones, if this site exports to it.
     pub(super) fault: Option<HubStreamFault>,
 }
@@ -103,13 +104,13 @@ pub(super) async fn open(
             }
         }
     };
-    let State { first_sequence, last_sequence, .. } = info.state;
+    let State { first_sequence, last_sequence, last_timestamp, .. } = info.state;
     let fault = if exports_any { differences(settings, &info.config) } else { None };
     Ok(Some(StreamInfo {
         subjects: patterns(&info.config),
         created: hub_time(info.created).unwrap_or(WallTime::EPOCH),
         first: first_sequence,
-        last: last_sequence,
+        last: HubPosition { sequence: last_sequence, at: hub_time(last_timestamp) },
         fault,
     }))
 }
@@ -245,8 +246,13 @@ mod tests {
             (&["orders.>"], &["orders.*.x", "orders.y.*"], &["orders.>"]),
             (&["orders.>"], &["orders.x", "orders.x"], &["orders.x"]),
         ] {
-            let info =
-                StreamInfo { subjects: patterns(subjects), created: WallTime::EPOCH, first: 1, last: 1, fault: None };
+            let info = StreamInfo {
+                subjects: patterns(subjects),
+                created: WallTime::EPOCH,
+                first: 1,
+                last: HubPosition::default(),
+                fault: None,
+            };
             let wanted = wanted_subjects(&info, &patterns(imports).into_iter().collect());
             assert_eq!(wanted, patterns(expected), "{subjects:?} {imports:?}");
         }

@@ -7,6 +7,7 @@
 use crate::clock::Clock;
 use crate::subject::Pattern;
 use crate::time::Instant;
+use async_nats::datetime::DateTime;
 use async_nats::jetstream::consumer::pull::{Config, Stream};
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy};
 use async_nats::jetstream::context::Context;
@@ -30,6 +31,15 @@ const EARLY_MAX: usize = 64;
 /// Time from which the cluster removes a consumer that nobody uses.
 const UNUSED_TIME: Duration = Duration::from_secs(30);
 
+/// Where a reader begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReaderStart {
+    /// Behind the message with this stream sequence.
+    Behind(u64),
+    /// At the first message that the cluster has stored at this time or later.
+    Since(DateTime),
+}
+
 /// Reads messages of the stream in its order, up to a gap.
 pub(super) struct StreamReader {
     messages: Stream,
@@ -50,7 +60,7 @@ impl StreamReader {
         if wanted == subjects || !is_possible { Vec::new() } else { wanted.to_vec() }
     }
 
-    /// Opens a reader behind a message with this sequence, with a [filter](StreamReader::filter).
+    /// Opens a reader with a [filter](StreamReader::filter).
     ///
     /// # Errors
     /// The cluster refuses, or does not answer.
@@ -58,10 +68,13 @@ impl StreamReader {
         context: &Context,
         stream: &str,
         filter: &[Pattern],
-        behind: u64,
+        start: ReaderStart,
     ) -> Result<StreamReader, String> {
         let mut config = Config {
-            deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: behind + 1 },
+            deliver_policy: match start {
+                ReaderStart::Behind(sequence) => DeliverPolicy::ByStartSequence { start_sequence: sequence + 1 },
+                ReaderStart::Since(start_time) => DeliverPolicy::ByStartTime { start_time },
+            },
             ack_policy: AckPolicy::None,
             max_deliver: 1,
             inactive_threshold: UNUSED_TIME,
