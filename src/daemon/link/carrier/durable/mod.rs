@@ -93,7 +93,7 @@ pub(in crate::daemon::link) struct DurableLink {
     written: Cell<Option<u64>>,
     /// Stream sequence of the last message that was read.
     read_to: Cell<u64>,
-    failures: Cell<ReadingFailures>,
+    failures: RefCell<ReadingFailures>,
     /// Subjects that the site reads.
     subjects: RefCell<ReadSubjects>,
     /// Messages that the reader skips, because it has read them before.
@@ -128,7 +128,7 @@ impl DurableLink {
             stored: Cell::new(None),
             written: Cell::new(None),
             read_to: Cell::new(0),
-            failures: Cell::default(),
+            failures: RefCell::default(),
             subjects: RefCell::default(),
             catch_up: RefCell::default(),
             is_stalled: Cell::new(false),

@@ -122,13 +122,13 @@ impl LinkCarrier {
         self.durable.catch_up.replace(catch_up);
         let filter = StreamReader::filter(context, &info.subjects, &wanted);
         self.durable.read_to.set(read_from.min(from));
-        let single_behind = self.durable.failures.get().single_behind();
+        let single_behind = self.durable.failures.borrow().single_behind();
         let single_behind = single_behind.filter(|behind| self.durable.read_to.get() <= *behind);
         if let Some(behind) = single_behind {
             self.durable.read_to.set(position.sequence.min(from));
             self.read_singly(context, &filter, behind).await?;
         }
-        let unchecked = position.at.filter(|_| single_behind.is_none()).map(|_| position);
+        let unchecked = Some(position).filter(|position| position.at.is_some() && single_behind.is_none());
         self.read_with(context, &filter, unchecked).await
     }
 
@@ -158,9 +158,7 @@ impl LinkCarrier {
             }
             self.on_read(arrival, message);
         }
-        let mut failures = self.durable.failures.get();
-        failures.on_single(self.durable.read_to.get());
-        self.durable.failures.set(failures);
+        self.durable.failures.borrow_mut().on_single(self.durable.read_to.get());
         Ok(())
     }
 
@@ -185,9 +183,8 @@ impl LinkCarrier {
                 continue;
             }
             if !self.is_connected.get() || matches!(read, Ok(ReadingEnd::Gap) | Err(_)) {
-                let mut failures = self.durable.failures.get();
-                failures.on_failure(Clock::now().instant.since(started), self.durable.read_to.get());
-                self.durable.failures.set(failures);
+                let worked = Clock::now().instant.since(started);
+                self.durable.failures.borrow_mut().on_failure(worked, self.durable.read_to.get());
             }
             return read.map(drop);
         }

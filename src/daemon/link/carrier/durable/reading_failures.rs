@@ -11,7 +11,7 @@ const FAILURES_MIN: u32 = 2;
 const WORKING_TIME: Duration = Duration::from_secs(30);
 
 /// The last failures.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct ReadingFailures {
     /// Number of readers that have failed at the same place, one after the other.
     count: u32,
