@@ -9,6 +9,7 @@
 //! the stream for the whole site. The announcements of the gateways say how far each one is.
 
 mod delivered_messages;
+mod held_messages;
 mod hub_position;
 mod spool;
 mod stored;
@@ -262,7 +263,7 @@ impl DurableGateway {
         self.counts.discarded += removed;
         self.stored_time = None;
         let position = HubPosition { sequence: position.sequence + removed, ..position };
-        StartedReading { position, read_from: self.import.start(position), removed }
+        StartedReading { position, read_from: self.import.start(position, removed), removed }
     }
 
     /// Reads and delivers what is behind an earlier stream sequence: the stream has subjects that this gateway has not

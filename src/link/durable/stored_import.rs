@@ -15,6 +15,7 @@
 //! [`RepeatFilter`]: crate::link::repeat_filter::RepeatFilter
 
 use super::delivered_messages::{DeliveredMessages, Deliverer};
+use super::held_messages::HeldMessages;
 use super::hub_position::{HubPosition, StoredArrival};
 use super::stored::{DurableOrigin, StoredMessage};
 use crate::link::envelope::LinkEnvelope;
@@ -62,20 +63,20 @@ pub(super) struct StoredDelivery {
     pub(super) loss: Option<SiteLoss>,
 }
 
-/// A message that waits for an earlier one of its stream.
-#[derive(Debug)]
-struct HeldMessage {
-    /// Time of its arrival.
-    at: Instant,
-    stored: StoredMessage,
-}
-
 /// The message that `poll` returned last, until the next call confirms it.
 #[derive(Debug)]
 struct Unconfirmed {
     arrival: StoredArrival,
     /// Its stream and its point; `None` for a message of a client.
     stream: Option<(RemoteStreamKey, StreamPoint)>,
+}
+
+/// The last point of a stream that was delivered.
+#[derive(Debug)]
+struct DeliveredPoint {
+    point: StreamPoint,
+    /// Number of the reading in which it was delivered or heard.
+    reading: u64,
 }
 
 /// Order of a message in its stream, compared with the last one.
@@ -106,16 +107,18 @@ pub(super) struct StoredImport {
     delivered: DeliveredMessages,
     /// The first number that was read of each share of a gateway.
     first_numbers: LruCache<(SiteName, Epoch, u8), u64>,
+    /// Number of readings that this gateway has begun.
+    readings: u64,
+    /// The last of these behind messages that the stream had removed; 0 before the first one.
+    interrupted_reading: u64,
     /// The last point of each stream that was delivered.
-    last: LruCache<RemoteStreamKey, StreamPoint>,
+    last: LruCache<RemoteStreamKey, DeliveredPoint>,
     /// Streams whose last point may be an old one, and the time until which that is so.
     uncertain_streams: BTreeMap<RemoteStreamKey, Instant>,
     /// The last point of each stream with messages that wait for the LAN.
     ready_to: BTreeMap<RemoteStreamKey, StreamPoint>,
-    held: BTreeMap<RemoteStreamKey, VecDeque<HeldMessage>>,
-    /// Streams of these messages, by their arrivals and stream sequences.
-    held_since: BTreeMap<(Instant, u64), RemoteStreamKey>,
-    held_bytes: usize,
+    /// Messages that wait for earlier ones of their streams.
+    held: HeldMessages,
     ready: VecDeque<StoredDelivery>,
     ready_bytes: usize,
     unconfirmed: Option<Unconfirmed>,
@@ -140,12 +143,12 @@ impl StoredImport {
             open: BTreeSet::new(),
             delivered: DeliveredMessages::default(),
             first_numbers: LruCache::new(FIRST_NUMBERS_MAX),
+            readings: 0,
+            interrupted_reading: 0,
             last: LruCache::unbounded(),
             uncertain_streams: BTreeMap::new(),
             ready_to: BTreeMap::new(),
-            held: BTreeMap::new(),
-            held_since: BTreeMap::new(),
-            held_bytes: 0,
+            held: HeldMessages::default(),
             ready: VecDeque::new(),
             ready_bytes: 0,
             unconfirmed: None,
@@ -155,9 +158,14 @@ impl StoredImport {
         }
     }
 
-    /// Begins to read the stream behind a position. Returns the stream sequence behind which it reads.
-    pub(super) fn start(&mut self, position: HubPosition) -> u64 {
+    /// Begins to read the stream behind a position, before which the stream has removed this number of messages that were
+    /// not read. Returns the stream sequence behind which it reads.
+    pub(super) fn start(&mut self, position: HubPosition, removed: u64) -> u64 {
         self.stop();
+        self.readings += 1;
+        if 0 < removed {
+            self.interrupted_reading = self.readings;
+        }
         let from = position.sequence.saturating_sub(REVIEWED_MAX);
         (self.read_to, self.delivered_to) = (Some(from), position);
         from
@@ -183,17 +191,16 @@ impl StoredImport {
         self.read_to = None;
         self.arrivals.clear();
         self.open.clear();
-        self.held.clear();
-        self.held_since.clear();
+        self.held = HeldMessages::default();
         self.ready.clear();
         self.ready_to.clear();
-        (self.held_bytes, self.ready_bytes) = (0, 0);
+        self.ready_bytes = 0;
         position
     }
 
     /// Returns whether further messages of the stream may be read.
     pub(super) fn has_room(&self) -> bool {
-        self.read_to.is_some() && self.ready_bytes < READY_BYTES_MAX && self.held_bytes < HELD_BYTES_MAX
+        self.read_to.is_some() && self.ready_bytes < READY_BYTES_MAX && self.held.bytes() < HELD_BYTES_MAX
     }
 
     /// Returns the position up to which everything is delivered, if this gateway reads the stream.
@@ -311,25 +318,22 @@ impl StoredImport {
             }
             MessageOrder::Early => {
                 self.open.insert(stored.arrival.sequence);
-                self.hold(now, key, stored);
+                self.held.put(now, key, stored);
             }
         }
     }
 
-    /// Holds a message back until those before it have come.
-    fn hold(&mut self, now: Instant, key: RemoteStreamKey, stored: StoredMessage) {
-        self.held_bytes += stored.bytes();
-        self.held_since.insert((now, stored.arrival.sequence), key.clone());
-        let held = self.held.entry(key).or_default();
-        let is_earlier =
-            |other: &HeldMessage| other.stored.point().zip(stored.point()).is_some_and(|(one, own)| one.precedes(own));
-        let index = held.partition_point(is_earlier);
-        held.insert(index, HeldMessage { at: now, stored });
-    }
-
     /// Returns the last point of a stream that was delivered or waits for the LAN.
     fn last_point(&self, key: &RemoteStreamKey) -> Option<&StreamPoint> {
-        self.ready_to.get(key).or_else(|| self.last.peek(key))
+        self.ready_to.get(key).or_else(|| self.last.peek(key).map(|last| &last.point))
+    }
+
+    /// Returns whether the next message of a stream is the first one behind messages that were removed. What is missing
+    /// before it is hardly under way, and a gateway that waited and died would leave it to one that may not know the
+    /// stream.
+    fn is_interrupted(&self, key: &RemoteStreamKey) -> bool {
+        let last_reading = self.last.peek(key).map_or(0, |last| last.reading);
+        last_reading < self.interrupted_reading && !self.ready_to.contains_key(key)
     }
 
     fn order(&self, key: &RemoteStreamKey, stored: &StoredMessage) -> MessageOrder {
@@ -338,7 +342,7 @@ impl StoredImport {
             return MessageOrder::Repeated;
         }
         match self.missing_before(key, origin) {
-            Some(missing) if origin.lost < missing.min() => MessageOrder::Early,
+            Some(missing) if origin.lost < missing.min() && !self.is_interrupted(key) => MessageOrder::Early,
             missing => MessageOrder::Next(missing),
         }
     }
@@ -366,12 +370,12 @@ impl StoredImport {
 
     /// Delivers the messages that waited for the last one.
     fn release(&mut self, now: Instant, key: &RemoteStreamKey) {
-        while let Some(first) = self.held.get(key).and_then(VecDeque::front) {
-            let order = self.order(key, &first.stored);
+        while let Some(first) = self.held.first(key) {
+            let order = self.order(key, first);
             if matches!(order, MessageOrder::Early) {
                 return;
             }
-            let Some(stored) = self.pop_held(key) else { return };
+            let Some(stored) = self.held.pop_first(key) else { return };
             match order {
                 MessageOrder::Next(missing) => self.deliver(now, key.clone(), stored, missing),
                 _ => {
@@ -382,26 +386,15 @@ impl StoredImport {
         }
     }
 
-    fn pop_held(&mut self, key: &RemoteStreamKey) -> Option<StoredMessage> {
-        let held = self.held.get_mut(key)?;
-        let HeldMessage { at, stored } = held.pop_front()?;
-        if held.is_empty() {
-            self.held.remove(key);
-        }
-        self.held_since.remove(&(at, stored.arrival.sequence));
-        self.held_bytes -= stored.bytes();
-        Some(stored)
-    }
-
     /// Reports messages that did not arrive within the hold time, and releases those behind them.
     pub(super) fn on_tick(&mut self, now: Instant) {
-        while let Some((_, key)) = self.held_since.first_key_value().filter(|((at, _), _)| *at + GAP_TIMEOUT <= now) {
+        while let Some((_, key)) = self.held.oldest().filter(|(since, _)| *since + GAP_TIMEOUT <= now) {
             let key = key.clone();
             // Another gateway may have delivered some of them.
             self.release(now, &key);
-            let first = self.held.get(&key).and_then(VecDeque::front);
-            let missing = first.and_then(|first| self.missing_before(&key, first.stored.origin.as_ref()?));
-            if let Some(stored) = self.pop_held(&key) {
+            let first = self.held.first(&key);
+            let missing = first.and_then(|first| self.missing_before(&key, first.origin.as_ref()?));
+            if let Some(stored) = self.held.pop_first(&key) {
                 self.deliver(now, key.clone(), stored, missing);
             }
             self.release(now, &key);
@@ -410,7 +403,7 @@ impl StoredImport {
 
     /// Returns the time of the next [`StoredImport::on_tick`] or [`StoredImport::poll`].
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let held = self.held_since.first_key_value().map(|((at, _), _)| *at + GAP_TIMEOUT);
+        let held = self.held.oldest().map(|(since, _)| since + GAP_TIMEOUT);
         let ready = (!self.ready.is_empty()).then_some(self.next_delivery_at);
         held.into_iter().chain(ready).min()
     }
@@ -481,13 +474,14 @@ impl StoredImport {
     }
 
     fn advance(&mut self, key: RemoteStreamKey, mut point: StreamPoint) {
-        if let Some(last) = self.last.get(&key) {
+        if let Some(DeliveredPoint { point: last, .. }) = self.last.get(&key) {
             if point.is_covered_by(last) {
                 return;
             }
             point.position = point.position.completed_by(last.position);
         }
-        if self.last.put(key, point).is_none() && STREAMS_MAX < self.last.len() {
+        let last = DeliveredPoint { point, reading: self.readings };
+        if self.last.put(key, last).is_none() && STREAMS_MAX < self.last.len() {
             self.last.pop_lru();
         }
     }
@@ -535,7 +529,7 @@ mod tests {
     fn import() -> StoredImport {
         let imports = [SUBJECT.parse::<Pattern>().unwrap()].into_iter().collect();
         let mut import = StoredImport::new("hq".parse().unwrap(), imports, u64::MAX);
-        assert_eq!(import.start(position(100)), 0);
+        assert_eq!(import.start(position(100), 0), 0);
         import
     }
 
@@ -597,6 +591,24 @@ mod tests {
     }
 
     #[test]
+    fn loss_of_removed_messages_is_reported_at_once() {
+        let mut import = import();
+        hear(&mut import, 99, 40);
+        import.start(position(200), 100);
+        read(&mut import, at(0), 201, 45);
+        read(&mut import, at(0), 202, 47);
+        assert_eq!(
+            delivered(&mut import, at(0)),
+            [("45".into(), Some(Count::Exact(4)))],
+            "the next gap may be a delay"
+        );
+        assert_eq!(delivered(&mut import, at(15)), [("47".into(), Some(Count::Exact(1)))]);
+        import.start(position(202), 0);
+        read(&mut import, at(20), 203, 49);
+        assert!(delivered(&mut import, at(20)).is_empty(), "nothing was removed");
+    }
+
+    #[test]
     fn messages_of_another_gateway_are_delivered_again() {
         let mut import = import();
         hear(&mut import, 101, 40);
@@ -609,7 +621,7 @@ mod tests {
         assert_eq!(import.poll(at(0)), None);
         assert_eq!(import.position(), Some(position(103)));
         for time in [1, 2] {
-            import.start(position(101));
+            import.start(position(101), 0);
             read(&mut import, at(time), 102, 41);
             assert!(delivered(&mut import, at(time)).is_empty(), "this gateway has delivered it");
         }
@@ -620,7 +632,7 @@ mod tests {
         let mut import = import();
         hear(&mut import, 101, 40);
         for _ in 0..2 {
-            import.start(position(100));
+            import.start(position(100), 0);
             read(&mut import, at(0), 101, 40);
         }
         assert_eq!(delivered(&mut import, at(0)), [("40".into(), None)], "what was not delivered is read again");
@@ -629,7 +641,7 @@ mod tests {
     #[test]
     fn messages_before_the_position_show_their_streams() {
         let mut import = import();
-        assert_eq!(import.start(position(1_000)), 500);
+        assert_eq!(import.start(position(1_000), 0), 500);
         read(&mut import, at(0), 998, 41);
         read(&mut import, at(0), 999, 40);
         assert_eq!((delivered(&mut import, at(0)), import.position()), (Vec::new(), Some(position(1_000))));
@@ -644,7 +656,7 @@ mod tests {
         let mut import = import();
         read(&mut import, at(0), 101, 40);
         assert_eq!(delivered(&mut import, at(0)).len(), 1);
-        import.start(HubPosition { sequence: 100, ..position(101) });
+        import.start(HubPosition { sequence: 100, ..position(101) }, 0);
         read_at(&mut import, at(0), StoredArrival { sequence: 101, ..arrival(102) }, 41);
         assert_eq!(delivered(&mut import, at(0)), [("41".into(), None)]);
     }
@@ -657,7 +669,7 @@ mod tests {
         hear(&mut import, 103, 42);
         assert_eq!(delivered(&mut import, at(0)).len(), 2);
         // The copy that is read now has them two sequences earlier.
-        import.start(position(101));
+        import.start(position(101), 0);
         for (sequence, number) in [(99, 40), (100, 41), (101, 42), (102, 43), (103, 44)] {
             read_at(&mut import, at(1), StoredArrival { sequence, ..arrival(sequence + 2) }, number);
         }

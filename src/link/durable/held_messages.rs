@@ -1,0 +1,63 @@
+//! Messages of the stream that wait for earlier ones of their publishers.
+
+use super::stored::StoredMessage;
+use crate::link::remote_stream_key::RemoteStreamKey;
+use crate::time::Instant;
+use std::collections::{BTreeMap, VecDeque};
+
+/// A message that waits for an earlier one of its stream.
+#[derive(Debug)]
+struct HeldMessage {
+    /// Time of its arrival.
+    at: Instant,
+    stored: StoredMessage,
+}
+
+/// The messages that wait, those of each stream in its order.
+#[derive(Debug, Default)]
+pub(super) struct HeldMessages {
+    streams: BTreeMap<RemoteStreamKey, VecDeque<HeldMessage>>,
+    /// Streams of the messages, by the times of their arrival and their stream sequences.
+    since: BTreeMap<(Instant, u64), RemoteStreamKey>,
+    bytes: usize,
+}
+
+impl HeldMessages {
+    /// Holds a message back from now on.
+    pub(super) fn put(&mut self, now: Instant, key: RemoteStreamKey, stored: StoredMessage) {
+        self.bytes += stored.bytes();
+        self.since.insert((now, stored.arrival.sequence), key.clone());
+        let held = self.streams.entry(key).or_default();
+        let is_earlier =
+            |other: &HeldMessage| other.stored.point().zip(stored.point()).is_some_and(|(one, own)| one.precedes(own));
+        let index = held.partition_point(is_earlier);
+        held.insert(index, HeldMessage { at: now, stored });
+    }
+
+    /// Returns the first message of a stream.
+    pub(super) fn first(&self, key: &RemoteStreamKey) -> Option<&StoredMessage> {
+        Some(&self.streams.get(key)?.front()?.stored)
+    }
+
+    /// Removes the first message of a stream.
+    pub(super) fn pop_first(&mut self, key: &RemoteStreamKey) -> Option<StoredMessage> {
+        let held = self.streams.get_mut(key)?;
+        let HeldMessage { at, stored } = held.pop_front()?;
+        if held.is_empty() {
+            self.streams.remove(key);
+        }
+        self.since.remove(&(at, stored.arrival.sequence));
+        self.bytes -= stored.bytes();
+        Some(stored)
+    }
+
+    /// Returns the time since which the oldest message has waited, and its stream.
+    pub(super) fn oldest(&self) -> Option<(Instant, &RemoteStreamKey)> {
+        self.since.first_key_value().map(|((since, _), key)| (*since, key))
+    }
+
+    /// Returns the bytes that the messages take.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
