@@ -126,10 +126,10 @@ impl CountedShare {
         }
     }
 
-    /// Lets the next round be due now if it names nothing and would be due soon.
-    fn hasten_idle_round(&mut self, now: Instant) {
+    /// Lets the next round be due now if it names nothing and would be due within this time.
+    fn hasten_idle_round(&mut self, now: Instant, advance: Duration) {
         let is_idle = !self.is_carried || self.named_to == self.last_number;
-        if is_idle && self.rounds_from <= now && self.round_at <= now + IDLE_ROUND_ADVANCE {
+        if is_idle && self.rounds_from <= now && self.round_at <= now + advance {
             self.round_at = now;
         }
     }
@@ -248,7 +248,7 @@ impl Exporter {
             share.requests_from = share.requests_from.max(now + RELEASE_DELAY);
         }
         let index = self.shares.iter().position(|share| share.deadline() <= now)?;
-        self.shares.iter_mut().for_each(|share| share.hasten_idle_round(now));
+        self.shares.iter_mut().for_each(|share| share.hasten_idle_round(now, IDLE_ROUND_ADVANCE));
         let share = &mut self.shares[index];
         let requested = share.begin_round(now);
         let mut after = share.named_to;
@@ -289,6 +289,11 @@ impl Exporter {
         let parts = round.len() as u32;
         round.iter_mut().for_each(|manifest| manifest.parts = parts);
         Some(round)
+    }
+
+    /// Lets the rounds that name nothing and that are due within this time take place now.
+    pub(super) fn hasten_idle_rounds(&mut self, now: Instant, advance: Duration) {
+        self.shares.iter_mut().for_each(|share| share.hasten_idle_round(now, advance));
     }
 
     /// Schedules the last rounds of a gateway that leaves: those of all shares are due at once, and name everything.

@@ -13,6 +13,7 @@ use super::event_client::EventClient;
 use super::hub::{Hub, HubSettings, HubSubscriptions, RelaySubjects, received_message, received_reply};
 use super::hub_tls::CertificateRefusal;
 use super::lan::{LanClient, LanSubscription, PublishFailure};
+use super::link_timer::LinkTimer;
 use super::report::SharedReport;
 use super::signing::LinkSigning;
 use crate::clock::Clock;
@@ -41,6 +42,8 @@ use tokio::sync::{Notify, oneshot};
 
 /// Interval of the reports.
 const REPORT_INTERVAL: Duration = Duration::from_millis(500);
+/// Minimum time between two turns of the timer.
+const TICK_MIN: Duration = Duration::from_millis(1);
 /// Pause before another attempt to publish while publishers wait for the network.
 const PUBLISH_PAUSE: Duration = Duration::from_millis(1);
 /// Maximum time for which a link that ends waits for the cluster and the LAN.
@@ -343,6 +346,10 @@ impl LinkCarrier {
 
     /// Calls the gateway when it is due, and reports.
     async fn keep_time(&self, hub: &Hub) -> String {
+        let timer = match LinkTimer::new() {
+            Ok(timer) => timer,
+            Err(error) => return format!("the link has no timer: {error}"),
+        };
         loop {
             self.update_link(hub);
             self.update_events(hub);
@@ -362,8 +369,14 @@ impl LinkCarrier {
             // The gateways of the LAN, whose subscriptions do not count, may be others.
             self.for_lookup.notify_one();
             self.wake_senders();
-            let wait = due_at.since(now).max(Duration::from_millis(1));
-            drop(tokio::time::timeout(wait, self.is_due_earlier.notified()).await);
+            tokio::select! {
+                ended = timer.wait_until(due_at.max(now + TICK_MIN)) => {
+                    if let Err(error) = ended {
+                        return format!("the timer of the link has failed: {error}");
+                    }
+                }
+                () = self.is_due_earlier.notified() => {}
+            }
         }
     }
 

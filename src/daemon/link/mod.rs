@@ -10,6 +10,7 @@ mod hub;
 mod hub_tls;
 mod lan;
 pub(crate) mod lan_query;
+mod link_timer;
 mod report;
 mod signing;
 

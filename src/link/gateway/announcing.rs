@@ -8,8 +8,22 @@ use crate::link::site_name::SiteName;
 use crate::link::system_messages::{ANNOUNCE_SUBJECT, GatewayAnnouncement};
 use crate::message::{Epoch, Message};
 use crate::time::Instant;
+use std::time::Duration;
+
+/// Maximum time by which an announcement or an idle round of manifests comes early, so that one wake-up serves both.
+const SHARED_TICK_ADVANCE: Duration = Duration::from_millis(100);
 
 impl Gateway {
+    /// Announces this gateway if it is time, and lets a round that is due soon take place now; or the other way round.
+    pub(super) fn announce_if_due(&mut self, now: Instant) {
+        let is_round_due = self.is_linked && self.exporter.deadline() <= now;
+        let advance = if is_round_due { SHARED_TICK_ADVANCE } else { Duration::ZERO };
+        if self.announce_at <= now + advance {
+            self.announce(now, false);
+            self.exporter.hasten_idle_rounds(now, SHARED_TICK_ADVANCE);
+        }
+    }
+
     pub(super) fn announce(&mut self, now: Instant, leaving: bool) {
         self.announce_at = now + ANNOUNCE_INTERVAL;
         let durable = self.durable.announcement(now, |share| self.election.elected(share) == Some(self.epoch));

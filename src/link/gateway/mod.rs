@@ -301,9 +301,7 @@ impl Gateway {
         self.expire_conflict(now);
         self.update_shares(now);
         self.end_gateways(now);
-        if self.announce_at <= now {
-            self.announce(now, false);
-        }
+        self.announce_if_due(now);
         self.events.on_tick(now, self.carried());
         if self.is_linked {
             self.send_rounds(now);
