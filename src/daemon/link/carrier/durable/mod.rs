@@ -21,7 +21,7 @@ use super::LinkCarrier;
 use crate::clock::Clock;
 use crate::daemon::link::hub::{header_map, hub_subject};
 use crate::daemon::link::report::StreamTask;
-use crate::link::durable::{SpoolTicket, StoreOutcome, StoredArrival, UNANSWERED_MAX};
+use crate::link::durable::{SpoolTicket, StoreOutcome, UNANSWERED_MAX};
 use crate::link::site_name::SiteName;
 use crate::message::Message;
 use crate::security::batch_signature::BATCH_MESSAGES_MAX;
@@ -63,12 +63,6 @@ struct Answered {
     ticket: SpoolTicket,
     /// Whether the stream had the message before.
     outcome: Result<bool, PublishError>,
-}
-
-/// Returns the arrival of a message; `None` if the cluster does not state it.
-fn arrival_of(read: &async_nats::jetstream::Message) -> Option<StoredArrival> {
-    let info = read.info().ok()?;
-    Some(StoredArrival { sequence: info.stream_sequence, at: hub_time(info.published)? })
 }
 
 /// Returns a time by the clock of the cluster; `None` if it is before 1970.

@@ -1,10 +1,8 @@
 //! The reading of the stream, by the gateway that does that for its site.
 
 use super::position::{PositionError, WrittenPosition};
-use super::stream_reader::{ReaderStart, StreamReader};
-use super::{
-    POSITION_INTERVAL, RETRY_INTERVAL, STREAM_INFO_INTERVAL, arrival_of, hub_date, hub_time, single_message, stream,
-};
+use super::stream_reader::{ReadMessage, ReaderStart, StreamReader};
+use super::{POSITION_INTERVAL, RETRY_INTERVAL, STREAM_INFO_INTERVAL, hub_date, hub_time, single_message, stream};
 use crate::clock::Clock;
 use crate::daemon::link::carrier::LinkCarrier;
 use crate::daemon::link::hub::received_message;
@@ -231,13 +229,12 @@ impl LinkCarrier {
                     reached = position;
                 }
                 read = reader.read(), if has_room => {
-                    let Some(message) = read? else { return Ok(ReadingEnd::Gap) };
-                    let Some(arrival) = arrival_of(&message) else { continue };
+                    let Some(ReadMessage { arrival, message }) = read? else { return Ok(ReadingEnd::Gap) };
                     if unchecked.take().is_some_and(|position| position.is_reused_by(arrival)) {
                         tracing::warn!(%position, "the stream has other messages before the position");
                         return Ok(ReadingEnd::Reused);
                     }
-                    self.on_read(arrival, received_message(message.message));
+                    self.on_read(arrival, received_message(message));
                 }
                 () = self.durable.for_room.notified(), if !has_room => {}
                 () = self.durable.for_read.notified() => {

@@ -4,9 +4,11 @@
 //! it has read. The ordered consumers of the client do this by themselves, but wait for a minute before, and begin at the
 //! first message of the stream if they have read none.
 
+use super::hub_time;
 use crate::clock::Clock;
+use crate::link::durable::StoredArrival;
 use crate::subject::Pattern;
-use crate::time::Instant;
+use crate::time::{Instant, WallTime};
 use async_nats::datetime::DateTime;
 use async_nats::jetstream::consumer::pull::{Config, Stream};
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy};
@@ -40,13 +42,20 @@ pub(super) enum ReaderStart {
     Since(DateTime),
 }
 
+/// A message that was read.
+#[derive(Debug)]
+pub(super) struct ReadMessage {
+    pub(super) arrival: StoredArrival,
+    pub(super) message: async_nats::Message,
+}
+
 /// Reads messages of the stream in its order, up to a gap.
 pub(super) struct StreamReader {
     messages: Stream,
     /// Number of messages that were read.
     count: u64,
     /// Messages behind one that has not come.
-    early: BTreeMap<u64, Message>,
+    early: BTreeMap<u64, ReadMessage>,
     /// End of the time for which they wait.
     gap_end: Option<Instant>,
 }
@@ -99,7 +108,7 @@ impl StreamReader {
     ///
     /// # Errors
     /// The consumer has ended, or its server cannot be reached.
-    pub(super) async fn read(&mut self) -> Result<Option<Message>, String> {
+    pub(super) async fn read(&mut self) -> Result<Option<ReadMessage>, String> {
         loop {
             if let Some(message) = self.early.remove(&(self.count + 1)) {
                 self.count += 1;
@@ -119,7 +128,8 @@ impl StreamReader {
                 message
             };
             let message = message.ok_or("the reader has ended")?.map_err(|error| error.to_string())?;
-            let number = message.info().map_err(|error| error.to_string())?.consumer_sequence;
+            let (number, arrival) = place_of(&message)?;
+            let message = ReadMessage { arrival, message: message.message };
             if number == self.count + 1 {
                 self.count = number;
                 self.gap_end = None;
@@ -130,4 +140,11 @@ impl StreamReader {
             }
         }
     }
+}
+
+/// Returns the number that the consumer has given to a message, and the arrival of the message in the stream.
+fn place_of(message: &Message) -> Result<(u64, StoredArrival), String> {
+    let info = message.info().map_err(|error| error.to_string())?;
+    let at = hub_time(info.published).unwrap_or(WallTime::EPOCH);
+    Ok((info.consumer_sequence, StoredArrival { sequence: info.stream_sequence, at }))
 }
