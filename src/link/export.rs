@@ -7,7 +7,7 @@
 use super::bye::GatewayBye;
 use super::envelope::LinkEnvelope;
 use super::manifest::{ENTRIES_MAX, LinkManifest, ManifestEntry};
-use super::shares::{SHARES, share_of};
+use super::shares::{ANNOUNCE_INTERVAL, SHARES, share_of};
 use super::site_name::SiteName;
 pub use super::stream_counts::Export;
 pub(super) use super::stream_counts::LinkStreamKey;
@@ -20,8 +20,9 @@ use std::time::Duration;
 
 /// Time without a message of a share after which a round names its streams.
 const MANIFEST_DELAY: Duration = Duration::from_millis(20);
-/// Maximum interval of the rounds of a share. Those that name nothing show importers whether they missed one.
-pub(super) const ROUND_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum interval of the rounds of a share. Those that name nothing show importers whether they missed one, and are
+/// sent with each second announcement.
+pub(super) const ROUND_INTERVAL: Duration = ANNOUNCE_INTERVAL.saturating_mul(2);
 /// Maximum time by which a round that names nothing comes early, to be sent with another one.
 const IDLE_ROUND_ADVANCE: Duration = Duration::from_millis(500);
 /// Minimum time between two rounds of a share that importers request.

@@ -16,9 +16,9 @@ use std::time::Duration;
 /// Number of shares. Each gateway of a site carries about the same number of them.
 pub const SHARES: u8 = 16;
 /// Interval of a gateway's announcements.
-pub const ANNOUNCE_INTERVAL: Duration = Duration::from_millis(500);
-/// Time after the last announcement of a gateway from which the others carry its shares: four announcements may be
-/// lost.
+pub const ANNOUNCE_INTERVAL: Duration = Duration::from_millis(600);
+/// Time after the last announcement of a gateway from which the others carry its shares: two announcements may be lost,
+/// and the third one may be late.
 pub const GATEWAY_TIMEOUT: Duration = Duration::from_millis(2_250);
 /// Time for which a gateway listens before it is ready, while another one carries the shares. If that one dies, others
 /// that retain the messages of the last seconds take over, and not this one.

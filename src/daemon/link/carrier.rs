@@ -40,8 +40,8 @@ use std::time::Duration;
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::{Notify, oneshot};
 
-/// Interval of the reports.
-const REPORT_INTERVAL: Duration = Duration::from_millis(500);
+/// Maximum interval of the reports: longer than that of the announcements, whose wake-ups they share.
+const REPORT_INTERVAL: Duration = Duration::from_millis(750);
 /// Minimum time between two turns of the timer.
 const TICK_MIN: Duration = Duration::from_millis(1);
 /// Pause before another attempt to publish while publishers wait for the network.
