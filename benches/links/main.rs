@@ -40,7 +40,7 @@ const MISSED_BYTES: usize = 64;
 /// Messages that are not stored at most while a gateway fills the stream: fewer than the queue between the peer and its
 /// link takes, which is not part of the report.
 const UNSTORED_MAX: u64 = 50_000;
-/// Processor times are known to 10 ms.
+/// Long, since processor times are known to 10 ms only.
 const IDLE_TIME: Duration = Duration::from_secs(60);
 
 type Outcome<T> = Result<T, String>;

@@ -249,7 +249,7 @@ impl Exporter {
             share.requests_from = share.requests_from.max(now + RELEASE_DELAY);
         }
         let index = self.shares.iter().position(|share| share.deadline() <= now)?;
-        self.shares.iter_mut().for_each(|share| share.hasten_idle_round(now, IDLE_ROUND_ADVANCE));
+        self.hasten_idle_rounds(now, IDLE_ROUND_ADVANCE);
         let share = &mut self.shares[index];
         let requested = share.begin_round(now);
         let mut after = share.named_to;

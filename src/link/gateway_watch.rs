@@ -8,7 +8,7 @@ use crate::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// Time without a manifest after which a gateway counts as dead: four rounds may be lost. By then its last manifests
+/// Time without a manifest after which a gateway counts as dead: three rounds may be lost, and the fourth one may be late. By then its last manifests
 /// have left the standby.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(6);
 /// Maximum number of gateways that are watched, of all sites. Each site has [`SITE_GATEWAYS_MAX`].

@@ -1,5 +1,5 @@
-//! The timer of a link: one of the kernel, which wakes the thread once for each time. Those of the runtime wake it up to
-//! twice more, at the boundaries of their wheel, which is most of what an idle gateway would do.
+//! The timer of a link: one of the kernel, which wakes the thread once for each time. Timers of the runtime wake it up to
+//! twice more, at the boundaries of their wheel: an idle gateway would spend much of its processor time on that.
 
 use crate::time::{Instant, nanos};
 use nix::sys::time::TimeSpec;
@@ -10,11 +10,11 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A timer that can be waited for.
+/// The kernel timer, in the form that `AsyncFd` takes.
 #[derive(Debug)]
-struct AwaitedTimer(TimerFd);
+struct TimerDescriptor(TimerFd);
 
-impl AsRawFd for AwaitedTimer {
+impl AsRawFd for TimerDescriptor {
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_fd().as_raw_fd()
     }
@@ -22,7 +22,7 @@ impl AsRawFd for AwaitedTimer {
 
 /// The timer of a link.
 #[derive(Debug)]
-pub(super) struct LinkTimer(AsyncFd<AwaitedTimer>);
+pub(super) struct LinkTimer(AsyncFd<TimerDescriptor>);
 
 impl LinkTimer {
     /// Creates the timer, inside the runtime of the link.
@@ -33,7 +33,7 @@ impl LinkTimer {
         // The timer uses the same clock as `Clock`.
         let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC)?;
         // SAFETY: the timer owns its descriptor, and nothing replaces it.
-        let registered = unsafe { AsyncFd::register_with_interest(AwaitedTimer(timer), Interest::READABLE) };
+        let registered = unsafe { AsyncFd::register_with_interest(TimerDescriptor(timer), Interest::READABLE) };
         Ok(LinkTimer(registered.map_err(io::Error::from)?))
     }
 

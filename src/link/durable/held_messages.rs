@@ -4,6 +4,7 @@ use super::stored::StoredMessage;
 use crate::link::remote_stream_key::RemoteStreamKey;
 use crate::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 
 /// A message that waits for an earlier one of its stream.
 #[derive(Debug)]
@@ -18,7 +19,7 @@ struct HeldMessage {
 pub(super) struct HeldMessages {
     streams: BTreeMap<RemoteStreamKey, VecDeque<HeldMessage>>,
     /// Streams of the messages, by the times of their arrival and their stream sequences.
-    since: BTreeMap<(Instant, u64), RemoteStreamKey>,
+    by_arrival: BTreeMap<(Instant, u64), RemoteStreamKey>,
     bytes: usize,
 }
 
@@ -26,12 +27,22 @@ impl HeldMessages {
     /// Holds a message back from now on.
     pub(super) fn put(&mut self, now: Instant, key: RemoteStreamKey, stored: StoredMessage) {
         self.bytes += stored.bytes();
-        self.since.insert((now, stored.arrival.sequence), key.clone());
+        self.by_arrival.insert((now, stored.arrival.sequence), key.clone());
         let held = self.streams.entry(key).or_default();
         let is_earlier =
             |other: &HeldMessage| other.stored.point().zip(stored.point()).is_some_and(|(one, own)| one.precedes(own));
         let index = held.partition_point(is_earlier);
         held.insert(index, HeldMessage { at: now, stored });
+    }
+
+    /// Returns the streams behind another one in the order of the keys, or all, with the first message of each.
+    pub(super) fn streams_behind(
+        &self,
+        behind: Option<&RemoteStreamKey>,
+    ) -> impl Iterator<Item = (&RemoteStreamKey, &StoredMessage)> {
+        let from = behind.map_or(Bound::Unbounded, Bound::Excluded);
+        let streams = self.streams.range((from, Bound::Unbounded));
+        streams.filter_map(|(key, held)| Some((key, &held.front()?.stored)))
     }
 
     /// Returns the first message of a stream.
@@ -46,14 +57,14 @@ impl HeldMessages {
         if held.is_empty() {
             self.streams.remove(key);
         }
-        self.since.remove(&(at, stored.arrival.sequence));
+        self.by_arrival.remove(&(at, stored.arrival.sequence));
         self.bytes -= stored.bytes();
         Some(stored)
     }
 
     /// Returns the time since which the oldest message has waited, and its stream.
     pub(super) fn oldest(&self) -> Option<(Instant, &RemoteStreamKey)> {
-        self.since.first_key_value().map(|((since, _), key)| (*since, key))
+        self.by_arrival.first_key_value().map(|((since, _), key)| (*since, key))
     }
 
     /// Returns the bytes that the messages take.

@@ -21,7 +21,7 @@ pub use self::stored::{DURABLE_HEADER, ID_HEADER, SIGNATURE_HEADER, STORED_HEADE
 
 use self::spool::{RETAIN_TIME, Spool};
 use self::stored::{StoredMessage, durable_message, stored_arrival};
-use self::stored_import::{StoredDelivery, StoredImport};
+use self::stored_import::{HeldStream, StoredDelivery, StoredImport};
 use super::envelope::LinkEnvelope;
 use super::remote_stream_key::RemoteStreamKey;
 use super::shares::{GATEWAY_TIMEOUT, GATEWAYS_MAX, SHARES, share_of};
@@ -41,6 +41,8 @@ const STREAM_SHARE: u8 = 0;
 /// Maximum time for which a gateway waits until another one has sent earlier messages. By then the connection of that one
 /// does not return soon.
 const DRAIN_TIME: Duration = Duration::from_secs(60);
+/// Maximum number of streams that an announcement names in which the gateway waits.
+const ANNOUNCED_STREAMS_MAX: usize = 64;
 /// Delay between taking over share 0 and reading the stream. In that time the gateway hears what its predecessor
 /// delivered.
 const READ_DELAY: Duration = Duration::from_secs(1);
@@ -59,7 +61,7 @@ pub struct DurableSettings {
 }
 
 /// State of a gateway's durable messages, for the other gateways of its LAN.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct DurableAnnouncement {
     /// Milliseconds since it began to listen to the LAN.
     listening_ms: u64,
@@ -70,6 +72,17 @@ pub(super) struct DurableAnnouncement {
     /// Time of the position that the cluster has stored for this gateway, in nanoseconds since 1970; 0 if it does not read
     /// the stream, or does not know the time.
     position_time: u64,
+    /// Streams in which it waits for messages, some of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    held: Vec<AnnouncedStream>,
+}
+
+/// A stream in which a gateway waits for messages before it reports them as lost.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct AnnouncedStream {
+    /// Envelope of its last delivered message, without that message's number in the share.
+    origin: String,
+    subject: String,
 }
 
 /// Counts of the durable messages of a gateway.
@@ -171,6 +184,8 @@ pub struct DurableGateway {
     /// Time of the position that this gateway has stored since it began to read the stream. It is some time behind: what
     /// was delivered before it is on the LAN by now.
     stored_time: Option<WallTime>,
+    /// The last stream that was announced as one in which this gateway waits.
+    announced_to: Option<RemoteStreamKey>,
     counts: DurableCounts,
 }
 
@@ -196,6 +211,7 @@ impl DurableGateway {
             draining: BTreeMap::new(),
             own_position: None,
             stored_time: None,
+            announced_to: None,
             counts: DurableCounts::default(),
         }
     }
@@ -263,7 +279,7 @@ impl DurableGateway {
         self.counts.discarded += removed;
         self.stored_time = None;
         let position = HubPosition { sequence: position.sequence + removed, ..position };
-        StartedReading { position, read_from: self.import.start(position, removed), removed }
+        StartedReading { position, read_from: self.import.start(position), removed }
     }
 
     /// Reads and delivers what is behind an earlier stream sequence: the stream has subjects that this gateway has not
@@ -401,14 +417,28 @@ impl DurableGateway {
     }
 
     /// Returns what this gateway announces. `elects` selects the shares that it carries or is about to.
-    pub(super) fn announcement(&self, now: Instant, elects: impl Fn(u8) -> bool) -> DurableAnnouncement {
+    pub(super) fn announcement(&mut self, now: Instant, elects: impl Fn(u8) -> bool) -> DurableAnnouncement {
         let oldest = self.spool.oldest(elects);
         DurableAnnouncement {
             listening_ms: now.since(self.started).as_millis() as u64,
             unstored_ms: oldest.map_or(0, |oldest| now.since(oldest).as_millis() as u64),
             draining: self.spool.is_draining(),
             position_time: self.stored_time.map_or(0, WallTime::as_nanos),
+            held: self.announced_streams(),
         }
+    }
+
+    /// Returns the streams behind those of the last announcement in which this gateway waits.
+    fn announced_streams(&mut self) -> Vec<AnnouncedStream> {
+        let held = self.import.held_streams(self.announced_to.as_ref(), ANNOUNCED_STREAMS_MAX);
+        let is_last = held.len() < ANNOUNCED_STREAMS_MAX;
+        self.announced_to = held.last().filter(|_| !is_last).map(|stream| stream.key.clone());
+        let announced = held.into_iter().map(|HeldStream { key, last, waiting }| {
+            let number = waiting.number.max(last.first_number);
+            let origin = LinkEnvelope { point: last, number, ..waiting }.to_value();
+            AnnouncedStream { origin, subject: key.subject.to_string() }
+        });
+        announced.collect()
     }
 
     /// Handles the announcement of another gateway. `elects` selects the shares that it carries or is about to.
@@ -419,7 +449,12 @@ impl DurableGateway {
         announced: &DurableAnnouncement,
         elects: impl Fn(u8) -> bool,
     ) {
-        let DurableAnnouncement { listening_ms, unstored_ms, draining, position_time } = *announced;
+        let DurableAnnouncement { listening_ms, unstored_ms, draining, position_time, ref held } = *announced;
+        for AnnouncedStream { origin, subject } in held.iter().take(ANNOUNCED_STREAMS_MAX) {
+            if let (Ok(envelope), Ok(subject)) = (LinkEnvelope::from_value(origin), subject.parse()) {
+                self.import.on_held_by_other(RemoteStreamKey::new(&envelope, &subject), envelope.point);
+            }
+        }
         // The other gateway matters only if it may hold messages from before this one listened.
         let is_earlier =
             before(now, listening_ms) < self.started && before(now, unstored_ms) < self.started + RETAIN_TIME;

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// Time for which a gateway keeps a message longer than the gateway that carries its share: longer than the repair of a
 /// LAN and two announcements take.
-pub(super) const RETAIN_TIME: Duration = Duration::from_secs(3);
+pub(super) const RETAIN_TIME: Duration = Duration::from_millis(3_500);
 /// Pause after a message that was not stored.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// Age of a message from which an earlier copy may be too old for importers, which refuse signatures from more than 5

@@ -53,6 +53,8 @@ const ARRIVALS_MAX: usize = 1 << 20;
 const UNCERTAIN_TIME: Duration = Duration::from_secs(600);
 /// Maximum number of such streams. Beyond it losses of one of them may be reported that did not take place.
 const UNCERTAIN_MAX: usize = 262_144;
+/// Maximum number of streams whose messages another gateway awaits, as far as this one has heard none of them.
+const AWAITED_MAX: usize = 65_536;
 /// Time by which deliveries may be ahead of the permitted rate.
 const BURST_TIME: Duration = Duration::from_millis(20);
 
@@ -63,20 +65,22 @@ pub(super) struct StoredDelivery {
     pub(super) loss: Option<SiteLoss>,
 }
 
+/// A stream with messages that wait for earlier ones.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct HeldStream {
+    pub(super) key: RemoteStreamKey,
+    /// The last point that was delivered.
+    pub(super) last: StreamPoint,
+    /// Envelope of the first message that waits.
+    pub(super) waiting: LinkEnvelope,
+}
+
 /// The message that `poll` returned last, until the next call confirms it.
 #[derive(Debug)]
 struct Unconfirmed {
     arrival: StoredArrival,
     /// Its stream and its point; `None` for a message of a client.
     stream: Option<(RemoteStreamKey, StreamPoint)>,
-}
-
-/// The last point of a stream that was delivered.
-#[derive(Debug)]
-struct DeliveredPoint {
-    point: StreamPoint,
-    /// Number of the reading in which it was delivered or heard.
-    reading: u64,
 }
 
 /// Order of a message in its stream, compared with the last one.
@@ -107,12 +111,11 @@ pub(super) struct StoredImport {
     delivered: DeliveredMessages,
     /// The first number that was read of each share of a gateway.
     first_numbers: LruCache<(SiteName, Epoch, u8), u64>,
-    /// Number of readings that this gateway has begun.
-    readings: u64,
-    /// The last of these behind messages that the stream had removed; 0 before the first one.
-    interrupted_reading: u64,
     /// The last point of each stream that was delivered.
-    last: LruCache<RemoteStreamKey, DeliveredPoint>,
+    last: LruCache<RemoteStreamKey, StreamPoint>,
+    /// Points of streams that this gateway has not heard. Another gateway has delivered them, and waits for the messages
+    /// behind them.
+    awaited_behind: BTreeMap<RemoteStreamKey, StreamPoint>,
     /// Streams whose last point may be an old one, and the time until which that is so.
     uncertain_streams: BTreeMap<RemoteStreamKey, Instant>,
     /// The last point of each stream with messages that wait for the LAN.
@@ -143,9 +146,8 @@ impl StoredImport {
             open: BTreeSet::new(),
             delivered: DeliveredMessages::default(),
             first_numbers: LruCache::new(FIRST_NUMBERS_MAX),
-            readings: 0,
-            interrupted_reading: 0,
             last: LruCache::unbounded(),
+            awaited_behind: BTreeMap::new(),
             uncertain_streams: BTreeMap::new(),
             ready_to: BTreeMap::new(),
             held: HeldMessages::default(),
@@ -158,14 +160,9 @@ impl StoredImport {
         }
     }
 
-    /// Begins to read the stream behind a position, before which the stream has removed this number of messages that were
-    /// not read. Returns the stream sequence behind which it reads.
-    pub(super) fn start(&mut self, position: HubPosition, removed: u64) -> u64 {
+    /// Begins to read the stream behind a position. Returns the stream sequence behind which it reads.
+    pub(super) fn start(&mut self, position: HubPosition) -> u64 {
         self.stop();
-        self.readings += 1;
-        if 0 < removed {
-            self.interrupted_reading = self.readings;
-        }
         let from = position.sequence.saturating_sub(REVIEWED_MAX);
         (self.read_to, self.delivered_to) = (Some(from), position);
         from
@@ -241,6 +238,23 @@ impl StoredImport {
         if let Some((key, point)) = key.zip(point) {
             self.uncertain_streams.remove(&key);
             self.advance(key, point);
+        }
+    }
+
+    /// Returns streams with messages that wait, at most `max` of those behind the stream `behind` in the order of the keys.
+    pub(super) fn held_streams(&self, behind: Option<&RemoteStreamKey>, max: usize) -> Vec<HeldStream> {
+        let known = self.held.streams_behind(behind).filter_map(|(key, first)| {
+            let last = self.last.peek(key).filter(|_| !self.uncertain_streams.contains_key(key))?;
+            Some(HeldStream { key: key.clone(), last: *last, waiting: first.origin.as_ref()?.envelope.clone() })
+        });
+        known.take(max).collect()
+    }
+
+    /// Notes that another gateway waits for the messages behind a point of a stream. If it ends before it reports them as
+    /// lost, this gateway does, even if it has heard no message of the stream.
+    pub(super) fn on_held_by_other(&mut self, key: RemoteStreamKey, last: StreamPoint) {
+        if self.last.peek(&key).is_none() && self.awaited_behind.len() < AWAITED_MAX {
+            self.awaited_behind.insert(key, last);
         }
     }
 
@@ -325,15 +339,7 @@ impl StoredImport {
 
     /// Returns the last point of a stream that was delivered or waits for the LAN.
     fn last_point(&self, key: &RemoteStreamKey) -> Option<&StreamPoint> {
-        self.ready_to.get(key).or_else(|| self.last.peek(key).map(|last| &last.point))
-    }
-
-    /// Returns whether the next message of a stream is the first one behind messages that were removed. What is missing
-    /// before it is hardly under way, and a gateway that waited and died would leave it to one that may not know the
-    /// stream.
-    fn is_interrupted(&self, key: &RemoteStreamKey) -> bool {
-        let last_reading = self.last.peek(key).map_or(0, |last| last.reading);
-        last_reading < self.interrupted_reading && !self.ready_to.contains_key(key)
+        self.ready_to.get(key).or_else(|| self.last.peek(key))
     }
 
     fn order(&self, key: &RemoteStreamKey, stored: &StoredMessage) -> MessageOrder {
@@ -342,7 +348,7 @@ impl StoredImport {
             return MessageOrder::Repeated;
         }
         match self.missing_before(key, origin) {
-            Some(missing) if origin.lost < missing.min() && !self.is_interrupted(key) => MessageOrder::Early,
+            Some(missing) if origin.lost < missing.min() => MessageOrder::Early,
             missing => MessageOrder::Next(missing),
         }
     }
@@ -351,7 +357,7 @@ impl StoredImport {
     /// began after the first contact with its gateway.
     fn missing_before(&self, key: &RemoteStreamKey, origin: &DurableOrigin) -> Option<Count> {
         let LinkEnvelope { site, share, point, .. } = &origin.envelope;
-        match self.last_point(key) {
+        match self.last_point(key).or_else(|| self.awaited_behind.get(key)) {
             Some(last) => point.missing_since(last),
             None => {
                 let first = *self.first_numbers.peek(&(site.clone(), point.gateway, *share))?;
@@ -411,7 +417,7 @@ impl StoredImport {
     /// Delivers a message of another site, before which this number is missing.
     fn deliver(&mut self, now: Instant, key: RemoteStreamKey, stored: StoredMessage, missing: Option<Count>) {
         let Some(origin) = &stored.origin else { return };
-        let is_known = self.last_point(&key).is_some();
+        let is_known = self.last_point(&key).is_some() || self.awaited_behind.contains_key(&key);
         if !is_known && origin.lost < origin.envelope.point.ordinal - 1 {
             if UNCERTAIN_MAX <= self.uncertain_streams.len() {
                 self.uncertain_streams.pop_first();
@@ -474,14 +480,14 @@ impl StoredImport {
     }
 
     fn advance(&mut self, key: RemoteStreamKey, mut point: StreamPoint) {
-        if let Some(DeliveredPoint { point: last, .. }) = self.last.get(&key) {
+        self.awaited_behind.remove(&key);
+        if let Some(last) = self.last.get(&key) {
             if point.is_covered_by(last) {
                 return;
             }
             point.position = point.position.completed_by(last.position);
         }
-        let last = DeliveredPoint { point, reading: self.readings };
-        if self.last.put(key, last).is_none() && STREAMS_MAX < self.last.len() {
+        if self.last.put(key, point).is_none() && STREAMS_MAX < self.last.len() {
             self.last.pop_lru();
         }
     }
@@ -529,7 +535,7 @@ mod tests {
     fn import() -> StoredImport {
         let imports = [SUBJECT.parse::<Pattern>().unwrap()].into_iter().collect();
         let mut import = StoredImport::new("hq".parse().unwrap(), imports, u64::MAX);
-        assert_eq!(import.start(position(100), 0), 0);
+        assert_eq!(import.start(position(100)), 0);
         import
     }
 
@@ -591,21 +597,20 @@ mod tests {
     }
 
     #[test]
-    fn loss_of_removed_messages_is_reported_at_once() {
-        let mut import = import();
-        hear(&mut import, 99, 40);
-        import.start(position(200), 100);
-        read(&mut import, at(0), 201, 45);
-        read(&mut import, at(0), 202, 47);
-        assert_eq!(
-            delivered(&mut import, at(0)),
-            [("45".into(), Some(Count::Exact(4)))],
-            "the next gap may be a delay"
-        );
-        assert_eq!(delivered(&mut import, at(15)), [("47".into(), Some(Count::Exact(1)))]);
-        import.start(position(202), 0);
-        read(&mut import, at(20), 203, 49);
-        assert!(delivered(&mut import, at(20)).is_empty(), "nothing was removed");
+    fn gap_before_which_another_gateway_waited_is_lost() {
+        let [mut killed, mut next] = [import(), import()];
+        hear(&mut killed, 99, 40);
+        read(&mut killed, at(0), 101, 42);
+        let held = killed.held_streams(None, 10);
+        let [HeldStream { key, last, .. }] = &held[..] else { panic!("one stream waits: {held:?}") };
+        assert_eq!((killed.held_streams(Some(key), 10), killed.held_streams(None, 0)), (Vec::new(), Vec::new()));
+        next.on_held_by_other(key.clone(), *last);
+        read(&mut next, at(1), 101, 42);
+        assert!(delivered(&mut next, at(15)).is_empty());
+        assert_eq!(delivered(&mut next, at(16)), [("42".into(), Some(Count::Exact(1)))]);
+        next.on_held_by_other(key.clone(), *last);
+        read(&mut next, at(17), 102, 43);
+        assert_eq!(delivered(&mut next, at(17)), [("43".into(), None)], "what was delivered since then counts");
     }
 
     #[test]
@@ -621,7 +626,7 @@ mod tests {
         assert_eq!(import.poll(at(0)), None);
         assert_eq!(import.position(), Some(position(103)));
         for time in [1, 2] {
-            import.start(position(101), 0);
+            import.start(position(101));
             read(&mut import, at(time), 102, 41);
             assert!(delivered(&mut import, at(time)).is_empty(), "this gateway has delivered it");
         }
@@ -632,7 +637,7 @@ mod tests {
         let mut import = import();
         hear(&mut import, 101, 40);
         for _ in 0..2 {
-            import.start(position(100), 0);
+            import.start(position(100));
             read(&mut import, at(0), 101, 40);
         }
         assert_eq!(delivered(&mut import, at(0)), [("40".into(), None)], "what was not delivered is read again");
@@ -641,7 +646,7 @@ mod tests {
     #[test]
     fn messages_before_the_position_show_their_streams() {
         let mut import = import();
-        assert_eq!(import.start(position(1_000), 0), 500);
+        assert_eq!(import.start(position(1_000)), 500);
         read(&mut import, at(0), 998, 41);
         read(&mut import, at(0), 999, 40);
         assert_eq!((delivered(&mut import, at(0)), import.position()), (Vec::new(), Some(position(1_000))));
@@ -656,7 +661,7 @@ mod tests {
         let mut import = import();
         read(&mut import, at(0), 101, 40);
         assert_eq!(delivered(&mut import, at(0)).len(), 1);
-        import.start(HubPosition { sequence: 100, ..position(101) }, 0);
+        import.start(HubPosition { sequence: 100, ..position(101) });
         read_at(&mut import, at(0), StoredArrival { sequence: 101, ..arrival(102) }, 41);
         assert_eq!(delivered(&mut import, at(0)), [("41".into(), None)]);
     }
@@ -669,7 +674,7 @@ mod tests {
         hear(&mut import, 103, 42);
         assert_eq!(delivered(&mut import, at(0)).len(), 2);
         // The copy that is read now has them two sequences earlier.
-        import.start(position(101), 0);
+        import.start(position(101));
         for (sequence, number) in [(99, 40), (100, 41), (101, 42), (102, 43), (103, 44)] {
             read_at(&mut import, at(1), StoredArrival { sequence, ..arrival(sequence + 2) }, number);
         }

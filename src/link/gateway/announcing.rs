@@ -14,7 +14,8 @@ use std::time::Duration;
 const SHARED_TICK_ADVANCE: Duration = Duration::from_millis(100);
 
 impl Gateway {
-    /// Announces this gateway if it is time, and lets a round that is due soon take place now; or the other way round.
+    /// Announces this gateway if it is time, or somewhat earlier if a round is sent now. Rounds that name nothing and are
+    /// due soon are sent with the announcement.
     pub(super) fn announce_if_due(&mut self, now: Instant) {
         let is_round_due = self.is_linked && self.exporter.deadline() <= now;
         let advance = if is_round_due { SHARED_TICK_ADVANCE } else { Duration::ZERO };

@@ -128,7 +128,7 @@ impl StreamReader {
                 message
             };
             let message = message.ok_or("the reader has ended")?.map_err(|error| error.to_string())?;
-            let (number, arrival) = place_of(&message)?;
+            let (number, arrival) = position_of(&message)?;
             let message = ReadMessage { arrival, message: message.message };
             if number == self.count + 1 {
                 self.count = number;
@@ -142,8 +142,8 @@ impl StreamReader {
     }
 }
 
-/// Returns the number that the consumer has given to a message, and the arrival of the message in the stream.
-fn place_of(message: &Message) -> Result<(u64, StoredArrival), String> {
+/// Returns the consumer sequence of a message, and its arrival in the stream.
+fn position_of(message: &Message) -> Result<(u64, StoredArrival), String> {
     let info = message.info().map_err(|error| error.to_string())?;
     let at = hub_time(info.published).unwrap_or(WallTime::EPOCH);
     Ok((info.consumer_sequence, StoredArrival { sequence: info.stream_sequence, at }))
