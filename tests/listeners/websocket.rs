@@ -72,7 +72,7 @@ fn run(place: &Place, program: &str, arguments: &[&str], authority: Option<&Path
     let mut running = RunningCommand::new(command.spawn().expect("tools/test has installed the client"), &[program]);
     wait_until("the client is done", || running.has_ended());
     assert!(running.ended().success(), "{:?}", running.stderr_so_far());
-    running.lines_so_far().iter().map(|line| parse_json(line)).collect()
+    running.all_lines().iter().map(|line| parse_json(line)).collect()
 }
 
 /// Asserts that a client has used the bus in each way.

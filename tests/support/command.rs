@@ -290,6 +290,14 @@ impl RunningCommand {
         self.stdout.seen.borrow().clone()
     }
 
+    /// Waits for the end of standard output, and returns all its lines. The last ones may come after the command has
+    /// ended.
+    pub fn all_lines(&self) -> Vec<String> {
+        let deadline = now() + PATIENCE;
+        while self.stdout.next(deadline).is_some() {}
+        self.stdout.seen.borrow().clone()
+    }
+
     /// Returns its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()

@@ -116,7 +116,7 @@ fn browse(place: &Place, lans: &[(&str, &Lan)], turn: impl Fn()) -> Vec<Value> {
         browser.has_ended()
     });
     assert!(browser.ended().success(), "{:?}", browser.stderr_so_far());
-    browser.lines_so_far().iter().map(|line| parse_json(line)).collect()
+    browser.all_lines().iter().map(|line| parse_json(line)).collect()
 }
 
 #[test]

@@ -22,7 +22,7 @@ fn browser_uses_the_bus_from_listed_sites() {
     wait_until("the browser is done", || browser.has_ended());
     assert!(browser.ended().success(), "{:?}", browser.stderr_so_far());
     let reports: BTreeMap<String, Value> = browser
-        .lines_so_far()
+        .all_lines()
         .iter()
         .map(|line| parse_json(line))
         .map(|report| (report["site"].as_str().expect("a site").to_owned(), report))
