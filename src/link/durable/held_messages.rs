@@ -1,6 +1,8 @@
 //! Messages of the stream that wait for earlier ones of their publishers.
 
 use super::stored::StoredMessage;
+use crate::link::envelope::LinkEnvelope;
+use crate::link::position::StreamPoint;
 use crate::link::remote_stream_key::RemoteStreamKey;
 use crate::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
@@ -12,6 +14,16 @@ struct HeldMessage {
     /// Time of its arrival.
     at: Instant,
     stored: StoredMessage,
+}
+
+/// A stream with messages that wait for earlier ones.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct HeldStream {
+    pub(super) key: RemoteStreamKey,
+    /// The last point that was delivered.
+    pub(super) last: StreamPoint,
+    /// Envelope of the first message that waits.
+    pub(super) waiting: LinkEnvelope,
 }
 
 /// The messages that wait, those of each stream in its order.

@@ -8,20 +8,25 @@
 //! The gateway that carries a share sends its messages to the stream, and the gateway that carries the first share reads
 //! the stream for the whole site. The announcements of the gateways say how far each one is.
 
+mod announcement;
 mod delivered_messages;
 mod held_messages;
 mod hub_position;
 mod spool;
 mod stored;
 mod stored_import;
+mod uncertain_streams;
 
 pub use self::hub_position::{HubPosition, StoredArrival};
 pub use self::spool::{SpoolSize, SpoolTicket, StoreOutcome, UNANSWERED_MAX};
 pub use self::stored::{DURABLE_HEADER, ID_HEADER, SIGNATURE_HEADER, STORED_HEADER};
 
+use self::announcement::AnnouncedStream;
+pub(super) use self::announcement::DurableAnnouncement;
+use self::held_messages::HeldStream;
 use self::spool::{RETAIN_TIME, Spool};
 use self::stored::{StoredMessage, durable_message, stored_arrival};
-use self::stored_import::{HeldStream, StoredDelivery, StoredImport};
+use self::stored_import::{StoredDelivery, StoredImport};
 use super::envelope::LinkEnvelope;
 use super::remote_stream_key::RemoteStreamKey;
 use super::shares::{GATEWAY_TIMEOUT, GATEWAYS_MAX, SHARES, share_of};
@@ -32,7 +37,6 @@ use crate::message::{Delivery, Epoch, Message};
 use crate::subject::Subject;
 use crate::subject::pattern_set::PatternSet;
 use crate::time::{Instant, WallTime};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -58,31 +62,6 @@ pub struct DurableSettings {
     pub spool_bytes_max: usize,
     /// Maximum rate at which messages of the stream are delivered to the LAN, in bytes per second.
     pub bytes_per_second: u64,
-}
-
-/// State of a gateway's durable messages, for the other gateways of its LAN.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct DurableAnnouncement {
-    /// Milliseconds since it began to listen to the LAN.
-    listening_ms: u64,
-    /// Age in milliseconds of its oldest message that is not stored; 0 if all are.
-    unstored_ms: u64,
-    /// Whether it sends messages of shares that others carry.
-    draining: bool,
-    /// Time of the position that the cluster has stored for this gateway, in nanoseconds since 1970; 0 if it does not read
-    /// the stream, or does not know the time.
-    position_time: u64,
-    /// Streams in which it waits for messages, some of them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    held: Vec<AnnouncedStream>,
-}
-
-/// A stream in which a gateway waits for messages before it reports them as lost.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct AnnouncedStream {
-    /// Envelope of its last delivered message, without that message's number in the share.
-    origin: String,
-    subject: String,
 }
 
 /// Counts of the durable messages of a gateway.
@@ -417,28 +396,38 @@ impl DurableGateway {
     }
 
     /// Returns what this gateway announces. `elects` selects the shares that it carries or is about to.
-    pub(super) fn announcement(&mut self, now: Instant, elects: impl Fn(u8) -> bool) -> DurableAnnouncement {
+    /// It names streams in which this gateway waits, in at most `bytes_max` bytes.
+    pub(super) fn announcement(
+        &mut self,
+        now: Instant,
+        bytes_max: usize,
+        elects: impl Fn(u8) -> bool,
+    ) -> DurableAnnouncement {
         let oldest = self.spool.oldest(elects);
         DurableAnnouncement {
             listening_ms: now.since(self.started).as_millis() as u64,
             unstored_ms: oldest.map_or(0, |oldest| now.since(oldest).as_millis() as u64),
             draining: self.spool.is_draining(),
             position_time: self.stored_time.map_or(0, WallTime::as_nanos),
-            held: self.announced_streams(),
+            held: self.announced_streams(now, bytes_max),
         }
     }
 
     /// Returns the streams behind those of the last announcement in which this gateway waits.
-    fn announced_streams(&mut self) -> Vec<AnnouncedStream> {
-        let held = self.import.held_streams(self.announced_to.as_ref(), ANNOUNCED_STREAMS_MAX);
-        let is_last = held.len() < ANNOUNCED_STREAMS_MAX;
-        self.announced_to = held.last().filter(|_| !is_last).map(|stream| stream.key.clone());
-        let announced = held.into_iter().map(|HeldStream { key, last, waiting }| {
-            let number = waiting.number.max(last.first_number);
-            let origin = LinkEnvelope { point: last, number, ..waiting }.to_value();
-            AnnouncedStream { origin, subject: key.subject.to_string() }
-        });
-        announced.collect()
+    fn announced_streams(&mut self, now: Instant, bytes_max: usize) -> Vec<AnnouncedStream> {
+        let (mut announced, mut bytes, mut last_key) = (Vec::new(), 0, None);
+        let behind = self.announced_to.take();
+        for HeldStream { key, last, waiting } in self.import.held_streams(now, behind.as_ref()) {
+            let stream = AnnouncedStream::new(&key, last, waiting);
+            bytes += stream.bytes();
+            if bytes_max < bytes || ANNOUNCED_STREAMS_MAX <= announced.len() {
+                self.announced_to = last_key;
+                break;
+            }
+            announced.push(stream);
+            last_key = Some(key);
+        }
+        announced
     }
 
     /// Handles the announcement of another gateway. `elects` selects the shares that it carries or is about to.
@@ -449,12 +438,8 @@ impl DurableGateway {
         announced: &DurableAnnouncement,
         elects: impl Fn(u8) -> bool,
     ) {
-        let DurableAnnouncement { listening_ms, unstored_ms, draining, position_time, ref held } = *announced;
-        for AnnouncedStream { origin, subject } in held.iter().take(ANNOUNCED_STREAMS_MAX) {
-            if let (Ok(envelope), Ok(subject)) = (LinkEnvelope::from_value(origin), subject.parse()) {
-                self.import.on_held_by_other(RemoteStreamKey::new(&envelope, &subject), envelope.point);
-            }
-        }
+        let DurableAnnouncement { listening_ms, unstored_ms, draining, position_time, .. } = *announced;
+        self.on_announced_streams(announced);
         // The other gateway matters only if it may hold messages from before this one listened.
         let is_earlier =
             before(now, listening_ms) < self.started && before(now, unstored_ms) < self.started + RETAIN_TIME;
@@ -474,9 +459,16 @@ impl DurableGateway {
         }
     }
 
-    /// Notes that another gateway has left.
-    pub(super) fn on_departure(&mut self, gateway: Epoch) {
+    fn on_announced_streams(&mut self, announced: &DurableAnnouncement) {
+        for (key, last) in announced.held.iter().take(ANNOUNCED_STREAMS_MAX).filter_map(AnnouncedStream::read) {
+            self.import.on_held_by_other(key, last);
+        }
+    }
+
+    /// Handles the last announcement of a gateway that leaves.
+    pub(super) fn on_departure(&mut self, gateway: Epoch, announced: &DurableAnnouncement) {
         self.draining.remove(&gateway);
+        self.on_announced_streams(announced);
     }
 }
 

@@ -15,9 +15,10 @@
 //! [`RepeatFilter`]: crate::link::repeat_filter::RepeatFilter
 
 use super::delivered_messages::{DeliveredMessages, Deliverer};
-use super::held_messages::HeldMessages;
+use super::held_messages::{HeldMessages, HeldStream};
 use super::hub_position::{HubPosition, StoredArrival};
 use super::stored::{DurableOrigin, StoredMessage};
+use super::uncertain_streams::UncertainStreams;
 use crate::link::envelope::LinkEnvelope;
 use crate::link::local_subjects::stays_local;
 use crate::link::position::StreamPoint;
@@ -48,11 +49,6 @@ const STREAMS_MAX: usize = 262_144;
 const REVIEWED_MAX: u64 = 500;
 /// Maximum number of messages behind the position whose arrivals are known. Beyond it another gateway begins earlier.
 const ARRIVALS_MAX: usize = 1 << 20;
-/// Time for which the first message that is read of a stream, and that was not heard on the LAN, may be one that the
-/// stream keeps twice. Then later ones were delivered before it, and what seems to be missing is not certain to be lost.
-const UNCERTAIN_TIME: Duration = Duration::from_secs(600);
-/// Maximum number of such streams. Beyond it losses of one of them may be reported that did not take place.
-const UNCERTAIN_MAX: usize = 262_144;
 /// Maximum number of streams whose messages another gateway awaits, as far as this one has heard none of them.
 const AWAITED_MAX: usize = 65_536;
 /// Time by which deliveries may be ahead of the permitted rate.
@@ -63,16 +59,6 @@ const BURST_TIME: Duration = Duration::from_millis(20);
 pub(super) struct StoredDelivery {
     pub(super) stored: StoredMessage,
     pub(super) loss: Option<SiteLoss>,
-}
-
-/// A stream with messages that wait for earlier ones.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct HeldStream {
-    pub(super) key: RemoteStreamKey,
-    /// The last point that was delivered.
-    pub(super) last: StreamPoint,
-    /// Envelope of the first message that waits.
-    pub(super) waiting: LinkEnvelope,
 }
 
 /// The message that `poll` returned last, until the next call confirms it.
@@ -113,11 +99,10 @@ pub(super) struct StoredImport {
     first_numbers: LruCache<(SiteName, Epoch, u8), u64>,
     /// The last point of each stream that was delivered.
     last: LruCache<RemoteStreamKey, StreamPoint>,
-    /// Points of streams that this gateway has not heard. Another gateway has delivered them, and waits for the messages
-    /// behind them.
+    /// Later points that this gateway has not heard. Another gateway has delivered them, and waits for the messages behind
+    /// them.
     awaited_behind: BTreeMap<RemoteStreamKey, StreamPoint>,
-    /// Streams whose last point may be an old one, and the time until which that is so.
-    uncertain_streams: BTreeMap<RemoteStreamKey, Instant>,
+    uncertain_streams: UncertainStreams,
     /// The last point of each stream with messages that wait for the LAN.
     ready_to: BTreeMap<RemoteStreamKey, StreamPoint>,
     /// Messages that wait for earlier ones of their streams.
@@ -148,7 +133,7 @@ impl StoredImport {
             first_numbers: LruCache::new(FIRST_NUMBERS_MAX),
             last: LruCache::unbounded(),
             awaited_behind: BTreeMap::new(),
-            uncertain_streams: BTreeMap::new(),
+            uncertain_streams: UncertainStreams::default(),
             ready_to: BTreeMap::new(),
             held: HeldMessages::default(),
             ready: VecDeque::new(),
@@ -241,20 +226,28 @@ impl StoredImport {
         }
     }
 
-    /// Returns streams with messages that wait, at most `max` of those behind the stream `behind` in the order of the keys.
-    pub(super) fn held_streams(&self, behind: Option<&RemoteStreamKey>, max: usize) -> Vec<HeldStream> {
-        let known = self.held.streams_behind(behind).filter_map(|(key, first)| {
-            let last = self.last.peek(key).filter(|_| !self.uncertain_streams.contains_key(key))?;
-            Some(HeldStream { key: key.clone(), last: *last, waiting: first.origin.as_ref()?.envelope.clone() })
-        });
-        known.take(max).collect()
+    /// Returns the streams with messages that wait, without those whose last point is uncertain: those behind the stream
+    /// `behind` in the order of the keys, or all.
+    pub(super) fn held_streams(
+        &self,
+        now: Instant,
+        behind: Option<&RemoteStreamKey>,
+    ) -> impl Iterator<Item = HeldStream> {
+        self.held.streams_behind(behind).filter_map(move |(key, first)| {
+            let waiting = first.origin.as_ref()?.envelope.clone();
+            let awaited = self.awaited_before(key, &waiting.point);
+            let last = self.last.peek(key).filter(|_| !self.uncertain_streams.contains(now, key));
+            Some(HeldStream { key: key.clone(), last: *awaited.or(last)?, waiting })
+        })
     }
 
     /// Notes that another gateway waits for the messages behind a point of a stream. If it ends before it reports them as
     /// lost, this gateway does, even if it has heard no message of the stream.
     pub(super) fn on_held_by_other(&mut self, key: RemoteStreamKey, last: StreamPoint) {
-        if self.last.peek(&key).is_none() && self.awaited_behind.len() < AWAITED_MAX {
+        if self.last.peek(&key).is_none_or(|own| own.precedes(&last)) {
             self.awaited_behind.insert(key, last);
+            let is_full = AWAITED_MAX < self.awaited_behind.len();
+            is_full.then(|| self.awaited_behind.pop_first());
         }
     }
 
@@ -342,6 +335,13 @@ impl StoredImport {
         self.ready_to.get(key).or_else(|| self.last.peek(key))
     }
 
+    /// Returns the point before `point` behind which another gateway waited, if it is later than the last one of this
+    /// gateway.
+    fn awaited_before(&self, key: &RemoteStreamKey, point: &StreamPoint) -> Option<&StreamPoint> {
+        let is_later = |awaited: &&StreamPoint| self.last_point(key).is_none_or(|last| last.precedes(awaited));
+        self.awaited_behind.get(key).filter(|awaited| awaited.precedes(point)).filter(is_later)
+    }
+
     fn order(&self, key: &RemoteStreamKey, stored: &StoredMessage) -> MessageOrder {
         let Some(origin) = &stored.origin else { return MessageOrder::Next(None) };
         if self.last_point(key).is_some_and(|last| origin.envelope.point.is_covered_by(last)) {
@@ -357,7 +357,7 @@ impl StoredImport {
     /// began after the first contact with its gateway.
     fn missing_before(&self, key: &RemoteStreamKey, origin: &DurableOrigin) -> Option<Count> {
         let LinkEnvelope { site, share, point, .. } = &origin.envelope;
-        match self.last_point(key).or_else(|| self.awaited_behind.get(key)) {
+        match self.awaited_before(key, point).or_else(|| self.last_point(key)) {
             Some(last) => point.missing_since(last),
             None => {
                 let first = *self.first_numbers.peek(&(site.clone(), point.gateway, *share))?;
@@ -417,15 +417,13 @@ impl StoredImport {
     /// Delivers a message of another site, before which this number is missing.
     fn deliver(&mut self, now: Instant, key: RemoteStreamKey, stored: StoredMessage, missing: Option<Count>) {
         let Some(origin) = &stored.origin else { return };
-        let is_known = self.last_point(&key).is_some() || self.awaited_behind.contains_key(&key);
-        if !is_known && origin.lost < origin.envelope.point.ordinal - 1 {
-            if UNCERTAIN_MAX <= self.uncertain_streams.len() {
-                self.uncertain_streams.pop_first();
-            }
-            self.uncertain_streams.insert(key.clone(), now + UNCERTAIN_TIME);
+        let is_awaited = self.awaited_before(&key, &origin.envelope.point).is_some();
+        let is_unknown = !is_awaited && self.last_point(&key).is_none();
+        if is_unknown && origin.lost < origin.envelope.point.ordinal - 1 {
+            self.uncertain_streams.put(now, key.clone());
         }
         // Another gateway may have delivered them before this one heard of the stream, unless their LAN has lost them.
-        let is_uncertain = self.uncertain_streams.get(&key).is_some_and(|until| now < *until);
+        let is_uncertain = !is_awaited && self.uncertain_streams.contains(now, &key);
         let missing = missing.map(|missing| match is_uncertain && origin.lost < missing.min() {
             true => Count::from_bounds(0, missing.max()),
             false => missing,
@@ -480,7 +478,9 @@ impl StoredImport {
     }
 
     fn advance(&mut self, key: RemoteStreamKey, mut point: StreamPoint) {
-        self.awaited_behind.remove(&key);
+        if self.awaited_behind.get(&key).is_some_and(|awaited| awaited.is_covered_by(&point)) {
+            self.awaited_behind.remove(&key);
+        }
         if let Some(last) = self.last.get(&key) {
             if point.is_covered_by(last) {
                 return;
@@ -601,15 +601,17 @@ mod tests {
         let [mut killed, mut next] = [import(), import()];
         hear(&mut killed, 99, 40);
         read(&mut killed, at(0), 101, 42);
-        let held = killed.held_streams(None, 10);
-        let [HeldStream { key, last, .. }] = &held[..] else { panic!("one stream waits: {held:?}") };
-        assert_eq!((killed.held_streams(Some(key), 10), killed.held_streams(None, 0)), (Vec::new(), Vec::new()));
-        next.on_held_by_other(key.clone(), *last);
-        read(&mut next, at(1), 101, 42);
+        let HeldStream { key, last, .. } = killed.held_streams(at(0), None).next().expect("a stream waits");
+        assert_eq!(killed.held_streams(at(0), Some(&key)).next(), None);
+        next.on_held_by_other(key.clone(), last);
+        read(&mut next, at(1), 101, 39);
+        assert_eq!(delivered(&mut next, at(1)), [("39".into(), None)], "an earlier one, again");
+        read(&mut next, at(1), 102, 42);
         assert!(delivered(&mut next, at(15)).is_empty());
+        assert_eq!(next.held_streams(at(15), None).map(|held| held.last).collect::<Vec<_>>(), [last]);
         assert_eq!(delivered(&mut next, at(16)), [("42".into(), Some(Count::Exact(1)))]);
-        next.on_held_by_other(key.clone(), *last);
-        read(&mut next, at(17), 102, 43);
+        next.on_held_by_other(key, last);
+        read(&mut next, at(17), 103, 43);
         assert_eq!(delivered(&mut next, at(17)), [("43".into(), None)], "what was delivered since then counts");
     }
 

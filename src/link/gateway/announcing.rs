@@ -13,6 +13,9 @@ use std::time::Duration;
 /// Maximum time by which an announcement or an idle round of manifests comes early, so that one wake-up serves both.
 const SHARED_TICK_ADVANCE: Duration = Duration::from_millis(100);
 
+/// Maximum bytes of the streams that an announcement names.
+const ANNOUNCED_STREAM_BYTES_MAX: usize = 16 << 10;
+
 impl Gateway {
     /// Announces this gateway if it is time, or somewhat earlier if a round is sent now. Rounds that name nothing and are
     /// due soon are sent with the announcement.
@@ -27,7 +30,9 @@ impl Gateway {
 
     pub(super) fn announce(&mut self, now: Instant, leaving: bool) {
         self.announce_at = now + ANNOUNCE_INTERVAL;
-        let durable = self.durable.announcement(now, |share| self.election.elected(share) == Some(self.epoch));
+        let bytes_max = ANNOUNCED_STREAM_BYTES_MAX.min(self.settings.message_bytes_max / 4);
+        let elects = |share| self.election.elected(share) == Some(self.epoch);
+        let durable = self.durable.announcement(now, bytes_max, elects);
         let announced = GatewayAnnouncement {
             site: self.settings.site.to_string(),
             gateway: self.epoch.to_string(),
@@ -63,7 +68,7 @@ impl Gateway {
     fn on_gateway(&mut self, now: Instant, epoch: Epoch, announcement: &GatewayAnnouncement) {
         if announcement.leaving {
             self.election.on_departure(now, epoch);
-            self.durable.on_departure(epoch);
+            self.durable.on_departure(epoch, &announcement.durable);
         } else {
             self.election.on_announcement(now, epoch, announcement.ready);
             let elects = |share| self.election.elected(share) == Some(epoch);
