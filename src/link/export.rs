@@ -7,7 +7,7 @@
 use super::bye::GatewayBye;
 use super::envelope::LinkEnvelope;
 use super::manifest::{ENTRIES_MAX, LinkManifest, ManifestEntry};
-use super::shares::{ANNOUNCE_INTERVAL, SHARES, share_of};
+use super::shares::{ANNOUNCE_INTERVAL, LISTEN_ALONE_TIME, SHARES, share_of};
 use super::site_name::SiteName;
 pub use super::stream_counts::Export;
 pub(super) use super::stream_counts::LinkStreamKey;
@@ -23,6 +23,7 @@ const MANIFEST_DELAY: Duration = Duration::from_millis(20);
 /// Maximum interval of the rounds of a share. Those that name nothing show importers whether they missed one, and are
 /// sent with each second announcement.
 pub(super) const ROUND_INTERVAL: Duration = ANNOUNCE_INTERVAL.saturating_mul(2);
+const _: () = assert!(2 * ROUND_INTERVAL.as_millis() < LISTEN_ALONE_TIME.as_millis(), "two rounds are heard");
 /// Maximum time by which a round that names nothing comes early, to be sent with another one.
 const IDLE_ROUND_ADVANCE: Duration = Duration::from_millis(500);
 /// Minimum time between two rounds of a share that importers request.

@@ -1,6 +1,7 @@
 //! The gateways of other sites: which ones live, and which ones have ended.
 
 use super::bye::GatewayBye;
+use super::export::ROUND_INTERVAL;
 use super::import::SITE_GATEWAYS_MAX;
 use super::site_name::SiteName;
 use crate::message::Epoch;
@@ -11,6 +12,7 @@ use std::time::Duration;
 /// Time without a manifest after which a gateway counts as dead: three rounds may be lost, and the fourth one may be late. By then its last manifests
 /// have left the standby.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(6);
+const _: () = assert!(4 * ROUND_INTERVAL.as_millis() < SILENCE_MAX.as_millis(), "three rounds may be lost");
 /// Maximum number of gateways that are watched, of all sites. Each site has [`SITE_GATEWAYS_MAX`].
 const WATCHED_MAX: usize = 4096;
 /// Maximum number of gateways whose end is not accounted for yet, of all sites.

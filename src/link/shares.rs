@@ -25,11 +25,14 @@ pub const GATEWAY_TIMEOUT: Duration = Duration::from_millis(2_250);
 const LISTEN_TIME: Duration = Duration::from_secs(5);
 /// The same while no other one is ready: two rounds of manifests, so that it is owed what comes then, and longer than
 /// the lease of another gateway that it has not heard.
-const LISTEN_ALONE_TIME: Duration = Duration::from_millis(2_500);
+pub(super) const LISTEN_ALONE_TIME: Duration = Duration::from_millis(2_500);
 /// Time after which a gateway that is ready carries shares: the others have heard of it.
 const HAND_OVER_TIME: Duration = Duration::from_millis(250);
 /// Time after its own last announcement from which a gateway counts itself as dead, before the others do.
 pub const LEASE: Duration = Duration::from_millis(1_750);
+const _: () = assert!(3 * ANNOUNCE_INTERVAL.as_millis() < GATEWAY_TIMEOUT.as_millis(), "two may be lost");
+const _: () = assert!(LEASE.as_millis() < GATEWAY_TIMEOUT.as_millis(), "a gateway ends before others replace it");
+const _: () = assert!(LEASE.as_millis() < LISTEN_ALONE_TIME.as_millis(), "a gateway ends before a new one begins");
 /// Maximum number of gateways of a site.
 pub const GATEWAYS_MAX: usize = 64;
 

@@ -99,8 +99,7 @@ pub(super) struct StoredImport {
     first_numbers: LruCache<(SiteName, Epoch, u8), u64>,
     /// The last point of each stream that was delivered.
     last: LruCache<RemoteStreamKey, StreamPoint>,
-    /// Later points that this gateway has not heard. Another gateway has delivered them, and waits for the messages behind
-    /// them.
+    /// Later points, which another gateway has delivered, and behind which it waits for messages.
     awaited_behind: BTreeMap<RemoteStreamKey, StreamPoint>,
     uncertain_streams: UncertainStreams,
     /// The last point of each stream with messages that wait for the LAN.
@@ -246,8 +245,9 @@ impl StoredImport {
     pub(super) fn on_held_by_other(&mut self, key: RemoteStreamKey, last: StreamPoint) {
         if self.last.peek(&key).is_none_or(|own| own.precedes(&last)) {
             self.awaited_behind.insert(key, last);
-            let is_full = AWAITED_MAX < self.awaited_behind.len();
-            is_full.then(|| self.awaited_behind.pop_first());
+            if AWAITED_MAX < self.awaited_behind.len() {
+                self.awaited_behind.pop_first();
+            }
         }
     }
 
