@@ -1,4 +1,4 @@
-//! What a gateway says about its durable messages to the other gateways of its LAN.
+//! State of the durable messages of a gateway, as the other gateways of its LAN hear of it.
 
 use crate::link::envelope::LinkEnvelope;
 use crate::link::position::StreamPoint;
