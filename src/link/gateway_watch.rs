@@ -9,8 +9,8 @@ use crate::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// Time without a manifest after which a gateway counts as dead: three rounds may be lost, and the fourth one may be late. By then its last manifests
-/// have left the standby.
+/// Time without a manifest after which a gateway counts as dead: three rounds may be lost, and the fourth one may be
+/// late. By then its last manifests have left the standby.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(6);
 const _: () = assert!(4 * ROUND_INTERVAL.as_millis() < SILENCE_MAX.as_millis(), "three rounds may be lost");
 /// Maximum number of gateways that are watched, of all sites. Each site has [`SITE_GATEWAYS_MAX`].

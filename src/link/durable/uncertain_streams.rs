@@ -10,6 +10,7 @@ use std::time::Duration;
 const UNCERTAIN_TIME: Duration = Duration::from_secs(600);
 /// Maximum number of such streams. Beyond it losses of one of them may be reported that did not take place.
 const UNCERTAIN_MAX: usize = 262_144;
+
 /// The streams, and the times until which they are uncertain.
 #[derive(Debug, Default)]
 pub(super) struct UncertainStreams(BTreeMap<RemoteStreamKey, Instant>);
