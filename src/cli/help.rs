@@ -145,6 +145,7 @@ Durable messages:
   usable        whether the stream of the cluster can be used; 'fault' is why not, or what differs from the configuration
   waiting       number of messages that this gateway keeps until the stream has stored them
   unstored      number of messages for which the spool had no room, or that the stream never takes
+  restored      number of messages that the stream had lost, and that were sent to it once more
   discarded     messages that the limits of the stream removed before this site read them
   position      stream sequence up to which everything is delivered, if this gateway reads it
 Columns, for each other site:

@@ -15,6 +15,8 @@ pub const GATEWAY_SUBJECTS: &str = "_SEQCAST.LINK.*";
 pub const MANIFEST_PREFIX: &str = "_SEQCAST.LINK.MANIFEST.";
 /// Subjects of the cluster for the requests of manifests, followed by the site of the gateway that is asked.
 pub const REQUEST_PREFIX: &str = "_SEQCAST.LINK.REQUEST.";
+/// Subjects of the cluster for the requests of messages that its stream has lost, followed by the site that is asked.
+pub const RESTORE_PREFIX: &str = "_SEQCAST.LINK.RESTORE.";
 /// Subjects of the cluster on which a gateway says that it ends, followed by its site.
 pub const BYE_PREFIX: &str = "_SEQCAST.LINK.BYE.";
 /// Subjects of the cluster on which a gateway announces the interest of its site, followed by the site.

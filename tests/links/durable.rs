@@ -230,6 +230,43 @@ fn restarted_site_continues_at_its_position() {
 }
 
 #[test]
+fn messages_that_the_stream_has_lost_come_again() {
+    let hub = Hub::start();
+    let mut sites = DurableSites::start(&hub, 2, &[]);
+    let publisher = sites.publisher();
+    publish(&publisher, 0..50);
+    wait_until("they are delivered", || {
+        sites.hq.iter().map(|hq| hq.site("plant1")["imported"].as_u64().unwrap_or(0)).sum::<u64>() == 50
+    });
+    let_time_pass(Duration::from_secs(1), "the position is stored");
+    sites.hq.iter_mut().for_each(|hq| hq.process.signal("TERM"));
+    sites.hq.drain(..).for_each(|mut hq| assert!(hq.process.ended().success()));
+    publish(&publisher, 50..120);
+    wait_until("they are stored", || {
+        120 <= sites.stored() && sites.plant.iter().all(|plant| durable(plant)["waiting"] == 0)
+    });
+    let mut client = ListenerClient::connect(Nats, hub.server.port());
+    client.enter();
+    let lost: Vec<u64> = (61..91).chain([96, 102]).collect();
+    for sequence in &lost {
+        let request = format!(r#"{{"seq":{sequence}}}"#);
+        client.send(Nats.publish("$JS.API.STREAM.MSG.DELETE.SEQCAST", &request));
+    }
+    let lan = Place::new();
+    let listener = Gateway::start("listener.test", lan.port(), &[]);
+    let subscriber = listener.attach();
+    let subscription = subscribe(&subscriber, "orders.>");
+    let settings = ["site=hq", &hub.address(), "link-import=orders.>"];
+    sites.hq.push(Gateway::start("hq-2.test", lan.port(), &settings));
+    sites.wait_until_ready();
+    publish(&publisher, 120..130);
+    assert_whole(&receive(&subscription, 80), 50..130);
+    assert_eq!(sites.hq[0].site("plant1")["lost_max"], 0);
+    let restored: u64 = sites.plant.iter().map(|plant| durable(plant)["restored"].as_u64().unwrap_or(0)).sum();
+    assert!(lost.len() as u64 <= restored, "{restored} were stored again");
+}
+
+#[test]
 fn clients_of_the_cluster_use_the_stream() {
     let hub = Hub::start();
     let sites = DurableSites::start(&hub, 1, &[]);

@@ -53,6 +53,7 @@ pub(super) const LINK_DURABLE: &[(&str, Cell)] = &[
     ("waiting bytes", Field("/waiting_bytes")),
     ("stored", Field("/stored")),
     ("unstored", Field("/unstored")),
+    ("restored", Field("/restored")),
     ("imported", Field("/imported")),
     ("repeated", Field("/repeated")),
     ("invalid", Field("/invalid")),

@@ -24,7 +24,7 @@ use crate::link::gateway_counts::SiteCounts;
 use crate::link::hub_sender::HubSender;
 use crate::link::signatures::verifier::VerifiedMessage;
 use crate::link::site_name::SiteName;
-use crate::link::system_messages::{CALL_PREFIX, INTEREST_PREFIX, REPLY_PREFIX};
+use crate::link::system_messages::{CALL_PREFIX, INTEREST_PREFIX, REPLY_PREFIX, RESTORE_PREFIX};
 use crate::message::Message;
 use crate::subject::pattern_set::PatternSet;
 use crate::subject::{Pattern, Subject};
@@ -261,6 +261,9 @@ impl LinkCarrier {
         let Some(message) = received_message(received) else { return gateway.on_invalid() };
         let message = Message { reply, ..message };
         let Some(VerifiedMessage { message, sender }) = self.open(message) else { return };
+        if message.subject.as_str().starts_with(RESTORE_PREFIX) {
+            self.look_at_stream();
+        }
         match is_of_relay(&message.subject) {
             true => gateway.on_relay_message(now, message, is_unserved, &sender),
             false => gateway.on_system_message(now, message, &sender),
@@ -304,9 +307,7 @@ impl LinkCarrier {
     fn wake_senders(&self) {
         self.for_hub.notify_one();
         self.for_lan.notify_one();
-        if self.gateway.borrow().durable().has_spooled() {
-            self.durable.for_store.notify_one();
-        }
+        self.wake_store();
         self.wake_timer();
     }
 

@@ -8,7 +8,7 @@ use crate::link::envelope::ORIGIN_HEADER;
 use crate::link::signatures::CERTIFICATE_PREFIX;
 use crate::link::site_name::SiteName;
 use crate::link::system_messages::{
-    BYE_PREFIX, CALL_PREFIX, INTEREST_PREFIX, MANIFEST_PREFIX, REPLY_PREFIX, REQUEST_PREFIX,
+    BYE_PREFIX, CALL_PREFIX, INTEREST_PREFIX, MANIFEST_PREFIX, REPLY_PREFIX, REQUEST_PREFIX, RESTORE_PREFIX,
 };
 use crate::message::{Epoch, Headers, Message};
 use crate::subject::{Pattern, Subject};
@@ -107,7 +107,7 @@ impl Hub {
     }
 
     /// Subscribes to patterns, to the manifests, the requests and the ends of all gateways, to the replication of
-    /// `events`, and to what concerns requests of programs. In a realm (`is_signed`) also to certificates.
+    /// `events`, and to what concerns requests of programs and lost messages. In a realm (`is_signed`) also to certificates.
     ///
     /// # Errors
     /// The client has ended.
@@ -134,6 +134,7 @@ impl Hub {
         subscriptions.system.push(self.client.subscribe(format!("{REPLY_PREFIX}{site}.{gateway}.*")).await?);
         // All gateways get it, so that none accepts a repetition of a request that another one has had.
         subscriptions.system.push(self.client.subscribe(format!("{CALL_PREFIX}{site}")).await?);
+        subscriptions.system.push(self.client.subscribe(format!("{RESTORE_PREFIX}{site}")).await?);
         Ok(subscriptions)
     }
 

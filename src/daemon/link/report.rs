@@ -163,6 +163,7 @@ impl SharedReport {
             ("waiting_bytes", waiting.bytes as u64),
             ("stored", durable.stored),
             ("unstored", durable.unstored),
+            ("restored", durable.restored),
             ("imported", durable.imported),
             ("repeated", durable.repeated),
             ("invalid", durable.invalid),

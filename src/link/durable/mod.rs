@@ -12,6 +12,9 @@ mod announcement;
 mod delivered_messages;
 mod held_messages;
 mod hub_position;
+mod kept_messages;
+mod restore_request;
+mod restoring;
 mod spool;
 mod stored;
 mod stored_import;
@@ -24,6 +27,8 @@ pub use self::stored::{DURABLE_HEADER, ID_HEADER, SIGNATURE_HEADER, STORED_HEADE
 use self::announcement::AnnouncedStream;
 pub(super) use self::announcement::DurableAnnouncement;
 use self::held_messages::HeldStream;
+pub(super) use self::restore_request::RestoreRequest;
+use self::restoring::WaitingRequest;
 use self::spool::{RETAIN_TIME, Spool};
 use self::stored::{StoredMessage, durable_message, stored_arrival};
 use self::stored_import::{StoredDelivery, StoredImport};
@@ -69,6 +74,8 @@ pub struct DurableSettings {
 pub struct DurableCounts {
     /// Messages that the stream has stored.
     pub stored: u64,
+    /// Messages that were sent to the stream once more, since it had lost them. They count among the stored ones again.
+    pub restored: u64,
     /// Messages that were not stored because the spool was full, or because the stream never takes them. Importers
     /// report them as lost.
     pub unstored: u64,
@@ -153,6 +160,8 @@ pub struct DurableGateway {
     numbers: [u64; SHARES as usize],
     spool: Spool,
     import: StoredImport,
+    /// What other sites have requested, until the state of the stream is known.
+    restoring: Vec<WaitingRequest>,
     /// Time from which this gateway reads the stream.
     reads_from: Option<Instant>,
     /// Other gateways that send messages from before this one listened, in shares that they do not carry any more; at
@@ -186,6 +195,7 @@ impl DurableGateway {
             numbers: [0; SHARES as usize],
             spool: Spool::new(durable.spool_bytes_max),
             import: StoredImport::new(site.clone(), imports.clone(), durable.bytes_per_second),
+            restoring: Vec::new(),
             reads_from: None,
             draining: BTreeMap::new(),
             own_position: None,
@@ -375,6 +385,7 @@ impl DurableGateway {
     /// Reports messages that did not arrive within the hold time, and releases those behind them.
     pub(super) fn on_tick(&mut self, now: Instant) {
         self.expire_draining(now);
+        self.spool.on_tick(now);
         self.import.on_tick(now);
     }
 
@@ -455,7 +466,7 @@ impl DurableGateway {
         let heard_from = before(now, listening_ms) + RETAIN_TIME;
         let stored_to = before(now, unstored_ms.saturating_add(RETAIN_TIME.as_millis() as u64));
         for share in (0..SHARES).filter(|share| elects(*share)) {
-            self.spool.on_carrier(share, heard_from, stored_to);
+            self.spool.on_carrier(now, share, heard_from, stored_to);
         }
     }
 

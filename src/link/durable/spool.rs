@@ -3,8 +3,11 @@
 //! Each gateway keeps all of them, oldest first for each share. The gateway that carries a share sends them, and removes
 //! what the stream has stored. The others remove what that gateway has announced as stored, some seconds later.
 //!
-//! Messages may be sent twice: the stream drops one of two with the same id, and importers drop what is not newer.
+//! Messages may be sent twice: the stream drops one of two with the same id, and importers drop what is not newer. Those
+//! that the stream has stored are [kept](KeptMessages) for some time, in case it loses them.
 
+use super::kept_messages::KeptMessages;
+use super::restore_request::MissingMessages;
 use super::stored::with_other_id;
 use crate::link::shares::SHARES;
 use crate::message::Message;
@@ -26,11 +29,15 @@ pub const UNANSWERED_MAX: usize = 4096;
 const UNANSWERED_BYTES_MAX: usize = 8 << 20;
 /// Bytes that a message counts beside its payload and its header fields.
 const MESSAGE_BYTES: usize = 256;
+/// The queue of the messages that the stream has lost, behind those of the shares. Each gateway sends its own.
+const RESTORED: u8 = SHARES;
+/// Number of queues.
+const QUEUES: u8 = SHARES + 1;
 
 /// A message that was sent to the stream, for its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpoolTicket {
-    share: u8,
+    queue: u8,
     index: u64,
     /// Number of times that it had been sent by then.
     attempt: u32,
@@ -58,6 +65,10 @@ struct SpooledMessage {
     attempts: u32,
     is_stored: bool,
     has_other_id: bool,
+    /// A stream sequence that the stream had given before the message came.
+    stored_behind: u64,
+    /// Whether it is kept once it is stored.
+    is_to_be_kept: bool,
 }
 
 impl SpooledMessage {
@@ -103,30 +114,46 @@ impl ShareSpool {
         Some(self.next).filter(|next| *next < end)
     }
 
-    /// Removes the first message. Returns its bytes.
-    fn pop(&mut self) -> usize {
+    /// Removes the first message.
+    fn pop(&mut self) -> Option<SpooledMessage> {
         self.first += 1;
-        self.messages.pop_front().map_or(0, |message| message.bytes())
+        self.messages.pop_front()
     }
 }
 
 /// The spool of a gateway.
 #[derive(Debug)]
 pub(super) struct Spool {
-    shares: [ShareSpool; SHARES as usize],
+    /// The messages of each share, and those of [`RESTORED`].
+    shares: [ShareSpool; QUEUES as usize],
     bytes: usize,
     bytes_max: usize,
     unanswered: usize,
     unanswered_bytes: usize,
     /// The share whose turn it is.
     turn: u8,
+    /// The last stream sequence that is known to be given.
+    stream_end: u64,
+    kept: KeptMessages,
 }
 
 impl Spool {
     /// Creates a spool that keeps at most these bytes.
     pub(super) fn new(bytes_max: usize) -> Spool {
-        let shares = std::array::from_fn(|_| ShareSpool::default());
-        Spool { shares, bytes: 0, bytes_max, unanswered: 0, unanswered_bytes: 0, turn: 0 }
+        let shares = std::array::from_fn(|queue| ShareSpool {
+            is_carried: queue == usize::from(RESTORED),
+            ..ShareSpool::default()
+        });
+        Spool {
+            shares,
+            bytes: 0,
+            bytes_max,
+            unanswered: 0,
+            unanswered_bytes: 0,
+            turn: 0,
+            stream_end: 0,
+            kept: KeptMessages::default(),
+        }
     }
 
     /// Returns whether no message waits.
@@ -142,12 +169,28 @@ impl Spool {
 
     /// Appends a message. Returns false if there is no room for it.
     pub(super) fn push(&mut self, now: Instant, share: u8, message: Message) -> bool {
-        let message = SpooledMessage { at: now, message, attempts: 0, is_stored: false, has_other_id: false };
+        let message = self.new_message(now, message);
+        self.push_message(share, message)
+    }
+
+    fn new_message(&self, now: Instant, message: Message) -> SpooledMessage {
+        SpooledMessage {
+            at: now,
+            message,
+            attempts: 0,
+            is_stored: false,
+            has_other_id: false,
+            stored_behind: self.stream_end,
+            is_to_be_kept: true,
+        }
+    }
+
+    fn push_message(&mut self, queue: u8, message: SpooledMessage) -> bool {
         if self.bytes_max < self.bytes + message.bytes() {
             return false;
         }
         self.bytes += message.bytes();
-        self.shares[usize::from(share)].messages.push_back(message);
+        self.shares[usize::from(queue)].messages.push_back(message);
         true
     }
 
@@ -165,15 +208,15 @@ impl Spool {
         if UNANSWERED_MAX <= self.unanswered || UNANSWERED_BYTES_MAX <= self.unanswered_bytes {
             return None;
         }
-        let turns = (0..SHARES).map(|step| (self.turn + step) % SHARES);
-        let (share, index) =
-            turns.filter_map(|share| Some((share, self.shares[usize::from(share)].next_index(now)?))).next()?;
-        self.turn = (share + 1) % SHARES;
-        let spool = &mut self.shares[usize::from(share)];
+        let turns = (0..QUEUES).map(|step| (self.turn + step) % QUEUES);
+        let (queue, index) =
+            turns.filter_map(|queue| Some((queue, self.shares[usize::from(queue)].next_index(now)?))).next()?;
+        self.turn = (queue + 1) % QUEUES;
+        let spool = &mut self.shares[usize::from(queue)];
         spool.next = index + 1;
         let waiting = &mut spool.messages[(index - spool.first) as usize];
         waiting.attempts = waiting.attempts.wrapping_add(1);
-        let ticket = SpoolTicket { share, index, attempt: waiting.attempts, bytes: waiting.bytes() };
+        let ticket = SpoolTicket { queue, index, attempt: waiting.attempts, bytes: waiting.bytes() };
         self.unanswered += 1;
         self.unanswered_bytes += ticket.bytes;
         Some((ticket, &waiting.message))
@@ -184,7 +227,7 @@ impl Spool {
     pub(super) fn on_outcome(&mut self, now: Instant, ticket: SpoolTicket, outcome: StoreOutcome) -> bool {
         self.unanswered = self.unanswered.saturating_sub(1);
         self.unanswered_bytes = self.unanswered_bytes.saturating_sub(ticket.bytes);
-        let share = &mut self.shares[usize::from(ticket.share)];
+        let share = &mut self.shares[usize::from(ticket.queue)];
         let index = ticket.index.checked_sub(share.first);
         let Some(message) = index.and_then(|index| share.messages.get_mut(index as usize)) else { return false };
         if outcome == StoreOutcome::Failed {
@@ -201,27 +244,68 @@ impl Spool {
             && let Ok(headers) = with_other_id(&message.message.headers)
         {
             self.bytes -= message.bytes();
-            (message.message.headers, message.has_other_id) = (headers, true);
+            (message.message.headers, message.has_other_id, message.is_to_be_kept) = (headers, true, false);
             self.bytes += message.bytes();
             share.next = share.next.min(ticket.index);
             return true;
         }
         message.is_stored = true;
-        while share.messages.front().is_some_and(|first| first.is_stored) {
-            self.bytes -= share.pop();
+        message.is_to_be_kept &= outcome != StoreOutcome::Refused;
+        while self.shares[usize::from(ticket.queue)].messages.front().is_some_and(|first| first.is_stored) {
+            self.pop(now, ticket.queue);
         }
         false
+    }
+
+    /// Removes the first message of a queue.
+    fn pop(&mut self, now: Instant, queue: u8) {
+        let Some(first) = self.shares[usize::from(queue)].pop() else { return };
+        self.bytes -= first.bytes();
+        if first.is_to_be_kept {
+            self.kept.put(now, first.stored_behind, &first.message);
+        }
+    }
+
+    /// Notes that the stream has given this sequence.
+    pub(super) fn on_stream_end(&mut self, sequence: u64) {
+        self.stream_end = sequence;
+    }
+
+    /// Sends messages once more that the stream has lost. `first` is the sequence of the first message of the stream. Other
+    /// gateways may send them as well, with the same id. Returns their number.
+    pub(super) fn restore(&mut self, now: Instant, missing: &MissingMessages, first: u64) -> u64 {
+        let mut restored = 0;
+        for seq in self.kept.restorable(missing, first) {
+            let Some(message) = self.kept.message(&missing.stream, seq).cloned() else { continue };
+            let Ok(headers) = with_other_id(&message.headers) else { continue };
+            let message = self.new_message(now, Message { headers, ..message });
+            let message = SpooledMessage { has_other_id: true, is_to_be_kept: false, ..message };
+            if !self.push_message(RESTORED, message) {
+                break;
+            }
+            self.kept.on_restored(&missing.stream, seq);
+            restored += 1;
+        }
+        restored
+    }
+
+    /// Forgets messages that the stream has stored long ago.
+    pub(super) fn on_tick(&mut self, now: Instant) {
+        self.kept.expire(now);
     }
 
     /// Handles the announcement of the gateway that carries a share. `heard_from`: time from which the carrier received
     /// messages; this gateway sends those from before. `stored_to`: all messages that the carrier received before this
     /// time are stored.
-    pub(super) fn on_carrier(&mut self, share: u8, heard_from: Instant, stored_to: Instant) {
-        let share = &mut self.shares[usize::from(share)];
-        let unknown = share.messages.partition_point(|message| message.at < heard_from) as u64;
-        share.own_end = share.own_end.max(share.first + unknown);
-        while share.own_end <= share.first && share.messages.front().is_some_and(|first| first.at < stored_to) {
-            self.bytes -= share.pop();
+    pub(super) fn on_carrier(&mut self, now: Instant, share: u8, heard_from: Instant, stored_to: Instant) {
+        let spool = &mut self.shares[usize::from(share)];
+        let unknown = spool.messages.partition_point(|message| message.at < heard_from) as u64;
+        spool.own_end = spool.own_end.max(spool.first + unknown);
+        let is_stored = |spool: &ShareSpool| {
+            spool.own_end <= spool.first && spool.messages.front().is_some_and(|first| first.at < stored_to)
+        };
+        while is_stored(&self.shares[usize::from(share)]) {
+            self.pop(now, share);
         }
     }
 

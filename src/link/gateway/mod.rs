@@ -12,6 +12,7 @@ mod events;
 mod importing;
 mod manifests;
 mod requests;
+mod restoring;
 mod unannounced_gateways;
 
 use self::events::event_relay;
@@ -36,7 +37,8 @@ use super::shares::{Election, GATEWAY_TIMEOUT, LEASE, SHARES};
 use super::site_loss::SiteLoss;
 use super::site_name::SiteName;
 use super::system_messages::{
-    ANNOUNCE_SUBJECT, BYE_PREFIX, LOSS_SUBJECT, MANIFEST_PREFIX, REQUEST_PREFIX, RequestText, system_subject,
+    ANNOUNCE_SUBJECT, BYE_PREFIX, LOSS_SUBJECT, MANIFEST_PREFIX, REQUEST_PREFIX, RESTORE_PREFIX, RequestText,
+    system_subject,
 };
 use super::unsent_messages::UnsentMessages;
 use crate::message::{Delivery, Epoch, Headers, Message};
@@ -245,6 +247,8 @@ impl Gateway {
             self.on_manifests(now, &message, sender);
         } else if subject.starts_with(BYE_PREFIX.as_bytes()) {
             self.on_bye(now, &message, sender);
+        } else if subject.strip_prefix(RESTORE_PREFIX.as_bytes()) == Some(self.settings.site.as_str().as_bytes()) {
+            self.on_restore_request(now, &message);
         } else if subject.strip_prefix(REQUEST_PREFIX.as_bytes()) == Some(self.settings.site.as_str().as_bytes()) {
             self.on_request(&message);
         }
@@ -298,6 +302,7 @@ impl Gateway {
         }
         self.release_held(now);
         self.durable.on_tick(now);
+        self.request_restoring(now);
         self.expire_conflict(now);
         self.update_shares(now);
         self.end_gateways(now);

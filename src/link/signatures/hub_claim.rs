@@ -7,7 +7,7 @@ use crate::link::event_relay::{EVENT_PREFIX, REQUEST_HEADER};
 use crate::link::site_name::SiteName;
 use crate::link::system_messages::{
     BYE_PREFIX, CALL_PREFIX, INTEREST_PREFIX, MANIFEST_PREFIX, POSITION_PREFIX, REPLY_PREFIX, REQUEST_PREFIX,
-    SUBJECT_HEADER,
+    RESTORE_PREFIX, SUBJECT_HEADER,
 };
 use crate::message::{Headers, Message};
 use crate::subject::Subject;
@@ -36,7 +36,7 @@ impl HubClaim {
         if !subject.starts_with('_') {
             return Some(HubClaim::Publication { site: origin()?, subject: message.subject.clone() });
         }
-        if subject.starts_with(REQUEST_PREFIX) {
+        if subject.starts_with(REQUEST_PREFIX) || subject.starts_with(RESTORE_PREFIX) {
             return Some(HubClaim::Gateway);
         }
         if subject.starts_with(REPLY_PREFIX) {

@@ -1,5 +1,5 @@
-//! Durable messages in a model: two sites with several gateways each, and a stream that is away, loses messages and
-//! answers, forgets ids, and has copies that give messages other sequences. Gateways start, leave, die and lose their
+//! Durable messages in a model: two sites with several gateways each, and a stream that is away, loses messages under way
+//! and answers, forgets ids, has copies that give messages other sequences, and loses its last messages in one copy or all. Gateways start, leave, die and lose their
 //! connections, and the LAN loses datagrams for the programs, which a gateway that has died does not repeat. Each message
 //! must be delivered once, in its order.
 
@@ -9,10 +9,11 @@ use super::super::durable::{
 };
 use super::super::gateway::Gateway;
 use super::super::gateway_settings::GatewaySettings;
+use super::super::hub_sender::HubSender;
 use super::super::import::SITES_MAX;
 use super::super::repeat_filter::RepeatFilter;
 use super::super::site_loss::SiteReport;
-use super::super::system_messages::LOSS_SUBJECT;
+use super::super::system_messages::{LOSS_SUBJECT, RESTORE_PREFIX};
 use super::{at, epoch};
 use crate::message::{Delivery, Epoch, Headers, Message, Publisher, Verdict};
 use crate::rng::Rng;
@@ -37,6 +38,8 @@ const ID_TIME: Duration = Duration::from_secs(15);
 /// Time until a datagram that the LAN has lost has been repeated.
 const REPAIR_TIME: Duration = Duration::from_millis(150);
 const ANSWER_TIME: Duration = Duration::from_secs(4);
+/// Minimum time between two losses of the stream's last messages. Messages that are stored once more stay.
+const LOST_END_INTERVAL: Duration = Duration::from_secs(20);
 /// Time after which a gateway can replace another one: it has heard all messages that the other one has not sent.
 const SETTLED_TIME: Duration = Duration::from_secs(30);
 
@@ -99,6 +102,12 @@ struct Stream {
     position: HubPosition,
     revision: u64,
     away_until: Instant,
+    /// Time at which it lost its last messages.
+    lost_end_at: Instant,
+    /// Time of the last message that a gateway has read.
+    read_to: WallTime,
+    /// Time up to which its messages stay: an importing gateway has read them, and died before its LAN had all of them.
+    needed_to: WallTime,
 }
 
 struct Model {
@@ -114,6 +123,8 @@ struct Model {
     faults: u64,
     /// Readings that began behind the position, because their copy has it at another sequence.
     late: u64,
+    /// Messages that the stream has stored and lost.
+    lost: u64,
     next_epoch: u64,
 }
 
@@ -141,6 +152,24 @@ impl Stream {
         self.last
     }
 
+    /// Loses the messages that it has stored in the last time, in these copies. Returns their number.
+    fn lose_end(&mut self, now: Instant, time: Duration, copies: &[usize]) -> u64 {
+        if now.since(self.lost_end_at) < LOST_END_INTERVAL {
+            return 0;
+        }
+        self.lost_end_at = now;
+        let from = WallTime::from_nanos(nanos(now.since(Instant::ZERO).saturating_sub(time)));
+        let stays = |record: &StreamRecord| record.at < from || record.at <= self.needed_to;
+        let end = |copy: &Vec<StreamRecord>| copy.partition_point(stays);
+        let is_imported = |record: &&StreamRecord| record.message.subject.as_bytes().starts_with(b"orders.");
+        let mut lost = 0;
+        for copy in copies {
+            let copy = &mut self.copies[*copy];
+            lost += copy.drain(end(copy)..).filter(|record| is_imported(&record)).count() as u64;
+        }
+        lost
+    }
+
     /// Stores messages that no site imports in one copy only.
     fn diverge(&mut self, now: Instant, copy: usize, count: u64) {
         for _ in 0..count {
@@ -163,6 +192,7 @@ impl Model {
             reported: 0,
             faults: 0,
             late: 0,
+            lost: 0,
             next_epoch: 10,
         };
         for is_plant in [true, false] {
@@ -232,8 +262,8 @@ impl Model {
     fn fault(&mut self) {
         let index = self.rng.below(self.hosts.len() as u64) as usize;
         self.faults += 1;
-        match self.rng.below(7) {
-            0 if self.is_replaceable(index) => drop(self.hosts.remove(index)),
+        match self.rng.below(8) {
+            0 if self.is_replaceable(index) => self.kill(index),
             1 if self.is_replaceable(index) => {
                 let mut host = self.hosts.remove(index);
                 host.gateway.on_stop(self.now);
@@ -252,7 +282,24 @@ impl Model {
                 let count = if self.rng.chance(0.3) { 700 } else { self.rng.below(20) };
                 self.stream.diverge(self.now, self.rng.below(2) as usize, count);
             }
+            6 => {
+                let time = Duration::from_millis(self.rng.below(3_000));
+                let copies = [&[0][..], &[1], &[0, 1]][self.rng.below(3) as usize];
+                self.lost += self.stream.lose_end(self.now, time, copies);
+            }
             _ => self.lose_answers(index),
+        }
+    }
+
+    /// Kills a gateway, unless it is the only one that has messages which the stream has lost and the LAN repairs.
+    fn kill(&mut self, index: usize) {
+        let is_importing = !self.hosts[index].is_plant;
+        if is_importing && self.now.since(self.stream.lost_end_at) < 2 * REPAIR_TIME {
+            return;
+        }
+        self.hosts.remove(index);
+        if is_importing {
+            self.stream.needed_to = self.stream.read_to;
         }
     }
 
@@ -303,12 +350,22 @@ impl Model {
                 other.gateway.on_delivery(self.now, &delivery);
             }
         }
-        while host.gateway.poll_hub().is_some() {}
+        while let Some(message) = host.gateway.poll_hub() {
+            if message.subject.as_str().starts_with(RESTORE_PREFIX) && host.is_linked {
+                for other in self.hosts.iter_mut().filter(|other| other.is_linked) {
+                    other.gateway.on_system_message(self.now, message.clone(), &HubSender::AnyClient);
+                }
+            }
+        }
     }
 
     /// Sends to the stream what waits at a gateway, and hands over the answers.
     fn store(&mut self, host: &mut Host) {
         let is_away = self.now < self.stream.away_until;
+        if !is_away && host.is_linked {
+            let last = self.stream.copies[0].len() as u64;
+            host.gateway.durable_mut().on_stream_state(self.now, 1, last);
+        }
         while host.is_linked
             && !is_away
             && let Some((ticket, message)) = host.gateway.durable_mut().poll_store(self.now)
@@ -335,7 +392,9 @@ impl Model {
     fn read(&mut self, host: &mut Host) {
         let now = self.now;
         let may_read = !host.is_plant && host.is_linked && host.gateway.durable().reads(now);
-        if !may_read || now < self.stream.away_until {
+        let length = |copy: usize| self.stream.copies[copy].len() as u64;
+        let has_lost_end = host.reader.as_ref().is_some_and(|reader| length(reader.copy) < reader.read_to);
+        if !may_read || now < self.stream.away_until || has_lost_end {
             if host.reader.take().is_some() {
                 host.gateway.durable_mut().stop_reading();
             }
@@ -366,6 +425,7 @@ impl Model {
             && let Some(arrival) = arrival(reader.read_to)
         {
             reader.read_to += 1;
+            self.stream.read_to = self.stream.read_to.max(arrival.at);
             durable.on_stored(now, arrival, Some(copy[arrival.sequence as usize - 1].message.clone()));
         }
         if reader.store_at <= now {
@@ -423,6 +483,8 @@ impl Model {
         }
         self.hosts.iter_mut().for_each(|host| host.linked_from = self.now);
         self.stream.away_until = self.now;
+        // Messages behind those that the stream has lost.
+        (0..TOPICS).for_each(|topic| self.publish(topic));
         let end = self.now + CALM_TIME;
         while self.now < end {
             self.step();
@@ -432,7 +494,7 @@ impl Model {
 
 #[test]
 fn durable_messages_arrive_once_and_in_order() {
-    let (mut faults, mut repeated, mut late, mut sent) = (0, 0, 0, 0);
+    let (mut faults, mut repeated, mut late, mut lost, mut sent) = (0, 0, 0, 0, 0);
     for seed in 0..SEEDS {
         let mut model = Model::draw(seed);
         model.run();
@@ -452,9 +514,10 @@ fn durable_messages_arrive_once_and_in_order() {
         faults += model.faults;
         repeated += model.stream.repeated;
         late += model.late;
+        lost += model.lost;
     }
     assert!(SEEDS * 20 < faults && 1_000 < sent, "{faults} faults, {sent} messages");
-    assert!(0 < repeated && 0 < late, "stored twice: {repeated}, read by time: {late}");
+    assert!(0 < repeated && 0 < late && 0 < lost, "stored twice: {repeated}, read by time: {late}, lost: {lost}");
 }
 
 fn arrival(sequence: u64) -> StoredArrival {

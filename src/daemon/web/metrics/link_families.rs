@@ -276,6 +276,12 @@ pub(super) const LINK_FAMILIES: &[MetricFamily] = &[
         Field("/status/link/durable/unstored", 1),
     ),
     family(
+        "link_durable_restored",
+        Counter,
+        "Durable messages that the stream had lost and that this gateway has sent to it once more.",
+        Field("/status/link/durable/restored", 1),
+    ),
+    family(
         "link_durable_imported",
         Counter,
         "Messages of the stream that this gateway delivered to the LAN.",

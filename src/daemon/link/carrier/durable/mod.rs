@@ -46,7 +46,9 @@ use tokio::time::{sleep, timeout};
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
 /// Interval at which the settings of the stream are read again.
 const STREAM_INFO_INTERVAL: Duration = Duration::from_secs(10);
-/// The same while the stream cannot be used.
+/// Minimum time between two looks at it.
+const STREAM_INFO_PAUSE: Duration = Duration::from_millis(200);
+/// Interval while the stream cannot be used.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// Interval at which the position is stored.
 const POSITION_INTERVAL: Duration = Duration::from_millis(250);
@@ -170,6 +172,8 @@ impl LinkCarrier {
                     self.gateway.borrow_mut().durable_mut().set_stream_subjects(subjects);
                     fault = found.as_ref().and_then(|info| info.fault.clone());
                     if let Some(info) = &found {
+                        let (now, mut gateway) = (Clock::now().instant, self.gateway.borrow_mut());
+                        gateway.durable_mut().on_stream_state(now, info.first, info.last.sequence);
                         self.update_wanted_subjects(stream::wanted_subjects(info, &self.durable.imports), info);
                     }
                     pause = if found.is_some() { STREAM_INFO_INTERVAL } else { RETRY_INTERVAL };
@@ -187,7 +191,20 @@ impl LinkCarrier {
             self.report.set_stream_fault(StreamTask::Open, fault.as_ref().map(HubStreamFault::to_string));
             self.durable.for_store.notify_one();
             self.durable.for_read.notify_one();
+            sleep(STREAM_INFO_PAUSE).await;
             drop(timeout(pause, for_stream.notified()).await);
+        }
+    }
+
+    /// Lets the settings and the state of the stream be read soon.
+    pub(super) fn look_at_stream(&self) {
+        self.durable.for_stream.notify_one();
+    }
+
+    /// Wakes the task that sends, if something waits for the stream.
+    pub(super) fn wake_store(&self) {
+        if self.gateway.borrow().durable().has_spooled() {
+            self.durable.for_store.notify_one();
         }
     }
 

@@ -8,14 +8,17 @@
 //! lost it for others, and the gateway that could have repeated it is gone. Peers drop what they have
 //! ([`RepeatFilter`]), except for messages of clients, which have no numbers.
 //!
-//! A gateway that begins to read reads some messages before the position as well, and delivers none of them: they show
-//! how far each stream was. It delivers them if they are later than the position, so that their sequences were those of
-//! other messages.
+//! A gateway that begins to read reads some messages before the position as well: they show how far each stream was. It
+//! delivers those that are later than the position, so that their sequences were those of other messages, and those that
+//! follow the last message of their streams that this gateway knows to be delivered: the copy of the stream that was
+//! read before may have lacked them.
 //!
 //! [`RepeatFilter`]: crate::link::repeat_filter::RepeatFilter
 
+mod waiting;
+
 use super::delivered_messages::{DeliveredMessages, Deliverer};
-use super::held_messages::{HeldMessages, HeldStream};
+use super::held_messages::HeldMessages;
 use super::hub_position::{HubPosition, StoredArrival};
 use super::stored::{DurableOrigin, StoredMessage};
 use super::uncertain_streams::UncertainStreams;
@@ -49,8 +52,6 @@ const STREAMS_MAX: usize = 262_144;
 const REVIEWED_MAX: u64 = 500;
 /// Maximum number of messages behind the position whose arrivals are known. Beyond it another gateway begins earlier.
 const ARRIVALS_MAX: usize = 1 << 20;
-/// Maximum number of streams whose messages another gateway awaits, as far as this one has heard none of them.
-const AWAITED_MAX: usize = 65_536;
 /// Time by which deliveries may be ahead of the permitted rate.
 const BURST_TIME: Duration = Duration::from_millis(20);
 
@@ -102,10 +103,16 @@ pub(super) struct StoredImport {
     /// Later points, which another gateway has delivered, and behind which it waits for messages.
     awaited_behind: BTreeMap<RemoteStreamKey, StreamPoint>,
     uncertain_streams: UncertainStreams,
+    /// Streams of which only messages before the position have shown how far they were.
+    reviewed: BTreeSet<RemoteStreamKey>,
     /// The last point of each stream with messages that wait for the LAN.
     ready_to: BTreeMap<RemoteStreamKey, StreamPoint>,
     /// Messages that wait for earlier ones of their streams.
     held: HeldMessages,
+    /// Time before which no further request for the earlier ones is due.
+    request_at: Instant,
+    /// The last stream that a request named, if others wait for the next one.
+    requested_to: Option<RemoteStreamKey>,
     ready: VecDeque<StoredDelivery>,
     ready_bytes: usize,
     unconfirmed: Option<Unconfirmed>,
@@ -133,8 +140,11 @@ impl StoredImport {
             last: LruCache::unbounded(),
             awaited_behind: BTreeMap::new(),
             uncertain_streams: UncertainStreams::default(),
+            reviewed: BTreeSet::new(),
             ready_to: BTreeMap::new(),
             held: HeldMessages::default(),
+            request_at: Instant::ZERO,
+            requested_to: None,
             ready: VecDeque::new(),
             ready_bytes: 0,
             unconfirmed: None,
@@ -149,6 +159,7 @@ impl StoredImport {
         self.stop();
         let from = position.sequence.saturating_sub(REVIEWED_MAX);
         (self.read_to, self.delivered_to) = (Some(from), position);
+        self.reviewed.clear();
         from
     }
 
@@ -225,32 +236,6 @@ impl StoredImport {
         }
     }
 
-    /// Returns the streams with messages that wait, without those whose last point is uncertain: those behind the stream
-    /// `behind` in the order of the keys, or all.
-    pub(super) fn held_streams(
-        &self,
-        now: Instant,
-        behind: Option<&RemoteStreamKey>,
-    ) -> impl Iterator<Item = HeldStream> {
-        self.held.streams_behind(behind).filter_map(move |(key, first)| {
-            let waiting = first.origin.as_ref()?.envelope.clone();
-            let awaited = self.awaited_before(key, &waiting.point);
-            let last = self.last.peek(key).filter(|_| !self.uncertain_streams.contains(now, key));
-            Some(HeldStream { key: key.clone(), last: *awaited.or(last)?, waiting })
-        })
-    }
-
-    /// Notes that another gateway waits for the messages behind a point of a stream. If it ends before it reports them as
-    /// lost, this gateway does, even if it has heard no message of the stream.
-    pub(super) fn on_held_by_other(&mut self, key: RemoteStreamKey, last: StreamPoint) {
-        if self.last.peek(&key).is_none_or(|own| own.precedes(&last)) {
-            self.awaited_behind.insert(key, last);
-            if AWAITED_MAX < self.awaited_behind.len() {
-                self.awaited_behind.pop_first();
-            }
-        }
-    }
-
     /// Handles a message of the stream; `None` in place of one that cannot be read.
     pub(super) fn on_stored(&mut self, now: Instant, arrival: StoredArrival, stored: Option<StoredMessage>) {
         if !self.read(arrival) {
@@ -278,8 +263,8 @@ impl StoredImport {
             return;
         }
         let (key, point) = (key_of(origin, subject), origin.envelope.point);
-        if is_before {
-            return self.advance(key, point);
+        if is_before && !self.is_lacking(&key, origin) {
+            return self.review(key, point);
         }
         let elsewhere = self.delivered.deliverer_elsewhere(arrival);
         let is_own = [known, elsewhere].contains(&Some(Deliverer::Own));
@@ -292,6 +277,23 @@ impl StoredImport {
             self.push_ready(StoredDelivery { stored, loss: None });
         }
         self.release(now, &key);
+    }
+
+    /// Returns whether a message before the position has not been delivered: it follows the last one of its stream that
+    /// was. If it was all the same, peers drop it.
+    fn is_lacking(&self, key: &RemoteStreamKey, origin: &DurableOrigin) -> bool {
+        let point = &origin.envelope.point;
+        let last = self.awaited_before(key, point).or_else(|| self.last_point(key));
+        let is_later = point.position.seq.is_some() && last.is_some_and(|last| last.precedes(point));
+        is_later && !self.reviewed.contains(key) && self.missing_before(key, origin).is_none()
+    }
+
+    /// Notes how far a stream was before the position.
+    fn review(&mut self, key: RemoteStreamKey, point: StreamPoint) {
+        if self.last.peek(&key).is_none_or(|last| !point.is_covered_by(last)) {
+            self.reviewed.insert(key.clone());
+        }
+        self.advance(key, point);
     }
 
     /// Notes that a message was read. Returns false if it, or a later one, was read before.
@@ -333,13 +335,6 @@ impl StoredImport {
     /// Returns the last point of a stream that was delivered or waits for the LAN.
     fn last_point(&self, key: &RemoteStreamKey) -> Option<&StreamPoint> {
         self.ready_to.get(key).or_else(|| self.last.peek(key))
-    }
-
-    /// Returns the point before `point` behind which another gateway waited, if it is later than the last one of this
-    /// gateway.
-    fn awaited_before(&self, key: &RemoteStreamKey, point: &StreamPoint) -> Option<&StreamPoint> {
-        let is_later = |awaited: &&StreamPoint| self.last_point(key).is_none_or(|last| last.precedes(awaited));
-        self.awaited_behind.get(key).filter(|awaited| awaited.precedes(point)).filter(is_later)
     }
 
     fn order(&self, key: &RemoteStreamKey, stored: &StoredMessage) -> MessageOrder {
@@ -407,11 +402,12 @@ impl StoredImport {
         }
     }
 
-    /// Returns the time of the next [`StoredImport::on_tick`] or [`StoredImport::poll`].
+    /// Returns the time of the next [`StoredImport::on_tick`], [`StoredImport::poll`] or
+    /// [`StoredImport::restore_requests`].
     pub(super) fn deadline(&self) -> Option<Instant> {
         let held = self.held.oldest().map(|(since, _)| since + GAP_TIMEOUT);
         let ready = (!self.ready.is_empty()).then_some(self.next_delivery_at);
-        held.into_iter().chain(ready).min()
+        held.into_iter().chain(self.request_due()).chain(ready).min()
     }
 
     /// Delivers a message of another site, before which this number is missing.
@@ -501,7 +497,7 @@ pub(super) fn key_of(origin: &DurableOrigin, subject: &Subject) -> RemoteStreamK
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::durable::{DURABLE_HEADER, STORED_HEADER};
+    use crate::link::durable::{DURABLE_HEADER, HeldStream, STORED_HEADER};
     use crate::link::envelope::RemotePublisher;
     use crate::link::position::PublisherPosition;
     use crate::link::shares::share_of;
@@ -656,6 +652,22 @@ mod tests {
         read(&mut import, at(0), 1_002, 43);
         assert_eq!(delivered(&mut import, at(16)), [("43".into(), Some(Count::Exact(1)))], "40 came twice");
         assert_eq!(import.repeated, 1);
+    }
+
+    #[test]
+    fn message_that_the_copy_before_lacked_is_delivered() {
+        let mut import = import();
+        hear(&mut import, 99, 40);
+        import.start(position(200));
+        read(&mut import, at(0), 101, 41);
+        read(&mut import, at(0), 102, 42);
+        let expected = ["41", "42"].map(|number| (number.to_owned(), None));
+        assert_eq!((delivered(&mut import, at(0)), import.position()), (expected.into(), Some(position(200))));
+        read(&mut import, at(0), 103, 44);
+        read(&mut import, at(0), 104, 45);
+        assert!(delivered(&mut import, at(16)).is_empty(), "what is between them was delivered, or came late");
+        read(&mut import, at(16), 201, 46);
+        assert_eq!(delivered(&mut import, at(16)), [("46".into(), None)]);
     }
 
     #[test]

@@ -1,0 +1,101 @@
+//! Streams in which a gateway waits for messages: what other gateways of the site hear of them, and what is requested of
+//! other sites.
+
+use super::StoredImport;
+use crate::link::durable::held_messages::HeldStream;
+use crate::link::durable::restore_request::{MissingMessages, REQUESTED_STREAMS_MAX, RestoreRequest};
+use crate::link::durable::stored::StoredMessage;
+use crate::link::position::StreamPoint;
+use crate::link::remote_stream_key::RemoteStreamKey;
+use crate::link::site_name::SiteName;
+use crate::link::stream_counts::LinkStreamKey;
+use crate::time::Instant;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Maximum number of streams whose messages another gateway awaits, as far as this one has heard none of them.
+const AWAITED_MAX: usize = 65_536;
+/// Time for which a gateway waits before it requests messages.
+const REQUEST_DELAY: Duration = Duration::from_secs(1);
+/// Interval of further requests.
+const REQUEST_INTERVAL: Duration = Duration::from_secs(2);
+
+impl StoredImport {
+    /// Returns the streams with messages that wait, without those whose last point is uncertain: those behind the stream
+    /// `behind` in the order of the keys, or all.
+    pub(in crate::link::durable) fn held_streams(
+        &self,
+        now: Instant,
+        behind: Option<&RemoteStreamKey>,
+    ) -> impl Iterator<Item = HeldStream> {
+        self.held.streams_behind(behind).filter_map(move |(key, first)| {
+            let waiting = first.origin.as_ref()?.envelope.clone();
+            let awaited = self.awaited_before(key, &waiting.point);
+            let last = self.last.peek(key).filter(|_| !self.uncertain_streams.contains(now, key));
+            Some(HeldStream { key: key.clone(), last: *awaited.or(last)?, waiting })
+        })
+    }
+
+    /// Notes that another gateway waits for the messages behind a point of a stream. If it ends before it reports them as
+    /// lost, this gateway does, even if it has heard no message of the stream.
+    pub(in crate::link::durable) fn on_held_by_other(&mut self, key: RemoteStreamKey, last: StreamPoint) {
+        if self.last.peek(&key).is_none_or(|own| own.precedes(&last)) {
+            self.awaited_behind.insert(key, last);
+            if AWAITED_MAX < self.awaited_behind.len() {
+                self.awaited_behind.pop_first();
+            }
+        }
+    }
+
+    /// Returns the point before `point` behind which another gateway waited, if it is later than the last one of this
+    /// gateway.
+    pub(super) fn awaited_before(&self, key: &RemoteStreamKey, point: &StreamPoint) -> Option<&StreamPoint> {
+        let is_later = |awaited: &&StreamPoint| self.last_point(key).is_none_or(|last| last.precedes(awaited));
+        self.awaited_behind.get(key).filter(|awaited| awaited.precedes(point)).filter(is_later)
+    }
+
+    /// Returns the time of the next request for messages, if some are missing.
+    pub(super) fn request_due(&self) -> Option<Instant> {
+        let (since, _) = self.held.oldest()?;
+        Some(self.request_at.max(since + REQUEST_DELAY))
+    }
+
+    /// Returns the requests for the messages that others wait for, one for each site, if it is time for them.
+    pub(in crate::link::durable) fn restore_requests(&mut self, now: Instant) -> BTreeMap<SiteName, RestoreRequest> {
+        let mut requests: BTreeMap<SiteName, RestoreRequest> = BTreeMap::new();
+        if self.request_due().is_none_or(|due| now < due) {
+            return requests;
+        }
+        self.request_at = now + REQUEST_INTERVAL;
+        let behind = self.requested_to.take();
+        let mut count = 0;
+        for (key, first) in self.held.streams_behind(behind.as_ref()) {
+            if REQUESTED_STREAMS_MAX <= count {
+                break;
+            }
+            if let Some(missing) = self.missing_messages(key, first) {
+                requests.entry(key.site.clone()).or_default().push(&missing);
+                count += 1;
+                self.requested_to = Some(key.clone()).filter(|_| count == REQUESTED_STREAMS_MAX);
+            }
+        }
+        requests
+    }
+
+    /// Returns the messages for which the first one that waits in a stream waits; `None` if they have no numbers.
+    fn missing_messages(&self, key: &RemoteStreamKey, first: &StoredMessage) -> Option<MissingMessages> {
+        let origin = first.origin.as_ref()?;
+        let point = &origin.envelope.point;
+        let last = self.awaited_before(key, point).or_else(|| self.last_point(key));
+        let after = match last {
+            Some(last) => Some(last.position.seq?),
+            None => None,
+        };
+        Some(MissingMessages {
+            stream: LinkStreamKey { publisher: key.publisher, subject: key.subject.clone() },
+            after,
+            before: point.position.seq?,
+            count_max: self.missing_before(key, origin)?.max(),
+        })
+    }
+}
