@@ -89,6 +89,8 @@ pub(in crate::daemon::link) struct DurableLink {
     written: Cell<Option<u64>>,
     /// Stream sequence of the last message that was read.
     read_to: Cell<u64>,
+    /// Whether the stream has lost messages that were read: it gives their sequences again.
+    has_lost_end: Cell<bool>,
     failures: RefCell<ReadingFailures>,
     /// Subjects that the site reads.
     subjects: RefCell<ReadSubjects>,
@@ -124,6 +126,7 @@ impl DurableLink {
             stored: Cell::new(None),
             written: Cell::new(None),
             read_to: Cell::new(0),
+            has_lost_end: Cell::new(false),
             failures: RefCell::default(),
             subjects: RefCell::default(),
             catch_up: RefCell::default(),
@@ -166,6 +169,7 @@ impl LinkCarrier {
                 continue;
             }
             let (fault, pause);
+            let read_to = self.durable.read_to.get();
             match stream::open(context, settings).await {
                 Ok(found) => {
                     let subjects = found.iter().flat_map(|info| info.subjects.iter().cloned()).collect();
@@ -174,6 +178,7 @@ impl LinkCarrier {
                     if let Some(info) = &found {
                         let (now, mut gateway) = (Clock::now().instant, self.gateway.borrow_mut());
                         gateway.durable_mut().on_stream_state(now, info.first, info.last.sequence);
+                        self.durable.has_lost_end.set(info.last.sequence < read_to);
                         self.update_wanted_subjects(stream::wanted_subjects(info, &self.durable.imports), info);
                     }
                     pause = if found.is_some() { STREAM_INFO_INTERVAL } else { RETRY_INTERVAL };

@@ -27,7 +27,7 @@ const CHECK_TIME: Duration = Duration::from_secs(2);
 /// Why a reader ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReadingEnd {
-    /// Another gateway reads the stream, the connection has ended, or the stream has new subjects.
+    /// Another gateway reads the stream, the connection has ended, or the stream has new subjects or has lost its end.
     Over,
     /// A message has not come.
     Gap,
@@ -88,6 +88,7 @@ impl LinkCarrier {
             return Ok(());
         }
         self.update_wanted_subjects(wanted.clone(), &info);
+        self.durable.has_lost_end.set(false);
         let is_new = entry.at.is_some_and(|at| at < info.created);
         let is_own = self.durable.written.get() == Some(entry.revision);
         let start = ReadingStart { stored: entry.position, is_own, first: info.first, last: info.last, is_new };
@@ -238,7 +239,8 @@ impl LinkCarrier {
                 }
                 () = self.durable.for_room.notified(), if !has_room => {}
                 () = self.durable.for_read.notified() => {
-                    if !self.may_read() || self.durable.subjects.borrow().has_new(Clock::now().instant) {
+                    let has_new = self.durable.subjects.borrow().has_new(Clock::now().instant);
+                    if !self.may_read() || has_new || self.durable.has_lost_end.get() {
                         return Ok(ReadingEnd::Over);
                     }
                 }
