@@ -115,6 +115,12 @@ impl Site {
         Ok(Site { name, port: free_ports(1)?[0], socket, settings: settings.to_vec(), peer: None })
     }
 
+    /// Puts the peer on the LAN of another one, which is the same site then.
+    pub fn on_lan_of(mut self, other: &Site) -> Site {
+        self.port = other.port;
+        self
+    }
+
     /// Starts the peer.
     pub fn start(&mut self) -> Outcome<()> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_seqcast"));

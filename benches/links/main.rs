@@ -4,8 +4,8 @@
 //!
 //! | what | is measured |
 //! |---|---|
-//! | `throughput` | messages of 64 and 1,024 bytes, live and durable: from a client of the cluster to another one at another node, and from a program to one in another site, whose gateways use the same nodes |
-//! | `latency` | one message of 64 bytes each millisecond, the same two ways |
+//! | `throughput` | messages of 64 and 1,024 bytes, live and durable: from a client of the cluster to another one at another node, and from a program to one in another site, whose gateways use the same nodes; live also from a program to one at another peer of its LAN, without a link |
+//! | `latency` | one message of 64 bytes each millisecond, the same three ways |
 //! | `idle` | processor time of connected gateways without traffic, and of a peer without a link |
 //! | `catch-up` | a site that was away while `--messages` durable messages of 64 bytes were stored, a million unless said otherwise |
 //!
@@ -110,6 +110,23 @@ impl Sites {
     }
 }
 
+/// Two peers of a LAN without a link. What they carry is the most that gateways, which are peers as well, could.
+struct Lan([Site; 2]);
+
+impl Lan {
+    fn start(cluster: &Cluster) -> Outcome<Lan> {
+        let first = Site::new(cluster, "first", &[])?;
+        let second = Site::new(cluster, "second", &[])?.on_lan_of(&first);
+        let mut lan = Lan([first, second]);
+        lan.0.iter_mut().try_for_each(Site::start)?;
+        Ok(lan)
+    }
+
+    fn carry(&self, load: Load) -> Outcome<Received> {
+        between_programs(&self.0[0], &self.0[1], load)
+    }
+}
+
 /// Processor time that the parts of a run took.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cost {
@@ -151,7 +168,7 @@ impl Run {
     }
 
     fn rate(&self) -> f64 {
-        self.received.count as f64 / self.received.time.as_secs_f64()
+        self.received.rate()
     }
 
     fn micros(&self, time: Duration) -> f64 {
@@ -181,18 +198,32 @@ fn median(mut runs: Vec<Run>) -> Run {
 }
 
 fn throughput(cluster: &Cluster, sites: &Sites, job: &Job) -> Outcome<()> {
+    let lan = Lan::start(cluster)?;
     for (mode, share) in [(Mode::Live, 1), (Mode::Durable, 5)] {
         for size in [64, 1024] {
             let count = (job.messages.unwrap_or(MESSAGES) / share).max(1);
             let load = Load { mode, count, size, is_paced: false };
-            let (mut clients, mut programs) = (Vec::new(), Vec::new());
+            let (mut clients, mut programs, mut of_lan) = (Vec::new(), Vec::new(), Vec::new());
             for _ in 0..job.rounds {
                 clients.push(Run::of(cluster, sites, || between_clients(cluster, load))?);
                 programs.push(Run::of(cluster, sites, || between_programs(&sites.plant, &sites.hq, load))?);
+                if mode == Mode::Live {
+                    of_lan.push(lan.carry(load)?);
+                }
             }
             let (clients, programs) = (median(clients), median(programs));
             clients.print("clients", &load, 1.0);
             programs.print("gateways", &load, programs.rate() / clients.rate());
+            if !of_lan.is_empty() {
+                of_lan.sort_by(|a, b| a.rate().total_cmp(&b.rate()));
+                let rate = of_lan[of_lan.len() / 2].rate();
+                println!(
+                    "{:<8} {size:>5} B  LAN       {rate:>9.0} msg/s  {:.2}x  without a link: gateways reach {:.2}x of it",
+                    mode.name(),
+                    rate / clients.rate(),
+                    programs.rate() / rate
+                );
+            }
             let of_client = clients.micros(clients.cost.programs) / 2.0;
             let of_gateway = programs.micros(programs.cost.plant.max(programs.cost.hq));
             println!(
@@ -214,10 +245,10 @@ fn latency(cluster: &Cluster, sites: &Sites, job: &Job) -> Outcome<()> {
         let index = (received.latencies.len() as f64 * share) as usize;
         received.latencies.get(index).map_or(f64::NAN, |nanos| *nanos as f64 / 1e3)
     };
-    let mut added = Vec::new();
+    let (lan, mut added) = (Lan::start(cluster)?, Vec::new());
     for _ in 0..job.rounds {
         let (clients, programs) = (between_clients(cluster, load)?, between_programs(&sites.plant, &sites.hq, load)?);
-        for (what, received) in [("clients", &clients), ("gateways", &programs)] {
+        for (what, received) in [("clients", &clients), ("gateways", &programs), ("LAN", &lan.carry(load)?)] {
             println!(
                 "latency  {what:<9} p50 {:.0} us  p99 {:.0} us  of {} messages",
                 at(received, 0.5),

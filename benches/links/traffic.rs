@@ -71,6 +71,13 @@ pub struct Received {
     pub latencies: Vec<u64>,
 }
 
+impl Received {
+    /// Returns the number of messages in a second.
+    pub fn rate(&self) -> f64 {
+        self.count as f64 / self.time.as_secs_f64()
+    }
+}
+
 /// Progress of a run, which both threads see.
 struct Progress {
     load: Load,
