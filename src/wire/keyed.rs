@@ -114,7 +114,7 @@ fn set_mode(datagram: &mut [u8], mode: u8, flags: u8) {
 }
 
 /// Returns a datagram of open mode that has nothing but padding, for tests.
-#[cfg(any(test, feature = "sim"))]
+#[cfg(any(all(test, feature = "security"), feature = "sim"))]
 pub(crate) fn padding(header: &Header, body: &[u8]) -> Bytes {
     let mut bytes = Vec::new();
     header.encode(&mut bytes);

@@ -37,7 +37,7 @@ pub use error::{DecodeError, DiscardReason};
 pub use fragment::{FRAGMENT_TOTAL_MAX, Fragment, assemble, body_of};
 pub use header::{Header, Kind};
 pub use interest::{INTEREST_COUNT_MAX, Interest, InterestEntry, InterestRequest};
-#[cfg(any(test, feature = "sim"))]
+#[cfg(any(all(test, feature = "security"), feature = "sim"))]
 pub(crate) use keyed::padding;
 pub use keyed::{KeyChoice, KeyedHeader, has_record_for_one, into_keyed, into_open, with_check_value};
 pub use manifest::{Content, ContentKind, Manifest, ManifestBuilder, contents_of, decode_contents, put_contents};
