@@ -12,9 +12,9 @@ mod announcement;
 mod delivered_messages;
 mod held_messages;
 mod hub_position;
-mod kept_messages;
 mod restore_request;
 mod restoring;
+mod retained_messages;
 mod spool;
 mod stored;
 mod stored_import;
@@ -37,7 +37,7 @@ use super::remote_stream_key::RemoteStreamKey;
 use super::shares::{GATEWAY_TIMEOUT, GATEWAYS_MAX, SHARES, share_of};
 use super::site_loss::SiteLoss;
 use super::site_name::SiteName;
-use super::stream_counts::StreamCounts;
+use super::stream_counts::{LinkStreamKey, StreamCounts};
 use crate::message::{Delivery, Epoch, Message};
 use crate::subject::Subject;
 use crate::subject::pattern_set::PatternSet;
@@ -74,7 +74,7 @@ pub struct DurableSettings {
 pub struct DurableCounts {
     /// Messages that the stream has stored.
     pub stored: u64,
-    /// Messages that were sent to the stream once more, since it had lost them. They count among the stored ones again.
+    /// Messages that were sent to the stream once more, since it had lost them.
     pub restored: u64,
     /// Messages that were not stored because the spool was full, or because the stream never takes them. Importers
     /// report them as lost.
@@ -160,8 +160,8 @@ pub struct DurableGateway {
     numbers: [u64; SHARES as usize],
     spool: Spool,
     import: StoredImport,
-    /// What other sites have requested, until the state of the stream is known.
-    restoring: Vec<WaitingRequest>,
+    /// Requests of other sites that wait until the state of the stream is known, by the publishers' streams.
+    restoring: BTreeMap<LinkStreamKey, WaitingRequest>,
     /// Time from which this gateway reads the stream.
     reads_from: Option<Instant>,
     /// Other gateways that send messages from before this one listened, in shares that they do not carry any more; at
@@ -195,7 +195,7 @@ impl DurableGateway {
             numbers: [0; SHARES as usize],
             spool: Spool::new(durable.spool_bytes_max),
             import: StoredImport::new(site.clone(), imports.clone(), durable.bytes_per_second),
-            restoring: Vec::new(),
+            restoring: BTreeMap::new(),
             reads_from: None,
             draining: BTreeMap::new(),
             own_position: None,
@@ -238,8 +238,13 @@ impl DurableGateway {
     /// Handles the answer of the stream to a message.
     pub fn on_outcome(&mut self, now: Instant, ticket: SpoolTicket, outcome: StoreOutcome) {
         let is_sent_again = self.spool.on_outcome(now, ticket, outcome);
+        if ticket.is_restored() {
+            return;
+        }
         match outcome {
-            StoreOutcome::Stored | StoreOutcome::Duplicate => self.counts.stored += u64::from(!is_sent_again),
+            StoreOutcome::Stored { .. } | StoreOutcome::Duplicate { .. } => {
+                self.counts.stored += u64::from(!is_sent_again)
+            }
             StoreOutcome::Refused => self.counts.unstored += 1,
             StoreOutcome::Failed => {}
         }

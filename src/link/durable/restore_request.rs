@@ -38,7 +38,7 @@ struct MissingText {
 }
 
 impl RestoreRequest {
-    /// Parses a request; `None` if it is malformed. Streams beyond the maximum number are ignored.
+    /// Parses a request; `None` if it is malformed.
     pub(in crate::link) fn from_json(text: &[u8]) -> Option<RestoreRequest> {
         serde_json::from_slice(text).ok()
     }
@@ -59,7 +59,8 @@ impl RestoreRequest {
         });
     }
 
-    /// Returns the messages that are requested, without those of streams whose description is malformed.
+    /// Returns the messages that are requested, without those of streams whose description is malformed, and of streams
+    /// beyond the maximum number.
     pub(super) fn messages(&self) -> impl Iterator<Item = MissingMessages> {
         self.streams.iter().take(REQUESTED_STREAMS_MAX).filter_map(MissingText::read)
     }
@@ -71,10 +72,14 @@ impl MissingText {
             Some(word) => Some(parse_seq(word)?),
             None => None,
         };
+        let before = parse_seq(&self.before)?;
+        if after.is_some_and(|after| before <= after) {
+            return None;
+        }
         Some(MissingMessages {
             stream: LinkStreamKey { publisher: parse_epoch(&self.publisher)?, subject: self.subject.parse().ok()? },
             after,
-            before: parse_seq(&self.before)?,
+            before,
             count_max: self.count,
         })
     }

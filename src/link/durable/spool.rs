@@ -4,11 +4,11 @@
 //! what the stream has stored. The others remove what that gateway has announced as stored, some seconds later.
 //!
 //! Messages may be sent twice: the stream drops one of two with the same id, and importers drop what is not newer. Those
-//! that the stream has stored are [kept](KeptMessages) for some time, in case it loses them.
+//! that the stream has stored are [retained](RetainedMessages) for some time, in case it loses them.
 
-use super::kept_messages::KeptMessages;
 use super::restore_request::MissingMessages;
-use super::stored::with_other_id;
+use super::retained_messages::RetainedMessages;
+use super::stored::{OtherId, with_other_id};
 use crate::link::shares::SHARES;
 use crate::message::Message;
 use crate::time::Instant;
@@ -44,13 +44,26 @@ pub struct SpoolTicket {
     bytes: usize,
 }
 
+impl SpoolTicket {
+    /// Returns whether the message is one that the stream had lost.
+    pub(super) fn is_restored(&self) -> bool {
+        self.queue == RESTORED
+    }
+}
+
 /// Answer to a message that was sent to the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreOutcome {
     /// The stream has stored it.
-    Stored,
+    Stored {
+        /// Its stream sequence.
+        sequence: u64,
+    },
     /// The stream had stored a message with its id before.
-    Duplicate,
+    Duplicate {
+        /// Stream sequence of that one.
+        sequence: u64,
+    },
     /// It is not known to be stored. It is sent again.
     Failed,
     /// The stream never takes it, for example because of its size.
@@ -67,8 +80,8 @@ struct SpooledMessage {
     has_other_id: bool,
     /// A stream sequence that the stream had given before the message came.
     stored_behind: u64,
-    /// Whether it is kept once it is stored.
-    is_to_be_kept: bool,
+    /// Whether it is retained once it is stored.
+    is_retained: bool,
 }
 
 impl SpooledMessage {
@@ -77,7 +90,7 @@ impl SpooledMessage {
     }
 }
 
-/// The messages of a share.
+/// The messages of a share, or those that the stream has lost.
 #[derive(Debug, Default)]
 struct ShareSpool {
     messages: VecDeque<SpooledMessage>,
@@ -130,11 +143,13 @@ pub(super) struct Spool {
     bytes_max: usize,
     unanswered: usize,
     unanswered_bytes: usize,
-    /// The share whose turn it is.
+    /// The queue whose turn it is.
     turn: u8,
+    /// Bytes of the messages that the stream has lost.
+    restored_bytes: usize,
     /// The last stream sequence that is known to be given.
     stream_end: u64,
-    kept: KeptMessages,
+    retained: RetainedMessages,
 }
 
 impl Spool {
@@ -151,8 +166,9 @@ impl Spool {
             unanswered: 0,
             unanswered_bytes: 0,
             turn: 0,
+            restored_bytes: 0,
             stream_end: 0,
-            kept: KeptMessages::default(),
+            retained: RetainedMessages::default(),
         }
     }
 
@@ -181,7 +197,7 @@ impl Spool {
             is_stored: false,
             has_other_id: false,
             stored_behind: self.stream_end,
-            is_to_be_kept: true,
+            is_retained: true,
         }
     }
 
@@ -238,19 +254,25 @@ impl Spool {
             }
             return false;
         }
-        let may_be_old = outcome == StoreOutcome::Duplicate && COPY_AGE_MAX < now.since(message.at);
+        let is_duplicate = matches!(outcome, StoreOutcome::Duplicate { .. });
+        let may_be_old = is_duplicate && COPY_AGE_MAX < now.since(message.at);
         if may_be_old
             && !message.has_other_id
-            && let Ok(headers) = with_other_id(&message.message.headers)
+            && let Ok(headers) = with_other_id(&message.message.headers, OtherId::Again)
         {
             self.bytes -= message.bytes();
-            (message.message.headers, message.has_other_id, message.is_to_be_kept) = (headers, true, false);
+            (message.message.headers, message.has_other_id, message.is_retained) = (headers, true, false);
             self.bytes += message.bytes();
             share.next = share.next.min(ticket.index);
             return true;
         }
         message.is_stored = true;
-        message.is_to_be_kept &= outcome != StoreOutcome::Refused;
+        match outcome {
+            StoreOutcome::Stored { sequence } | StoreOutcome::Duplicate { sequence } => {
+                message.stored_behind = sequence.saturating_sub(1);
+            }
+            _ => message.is_retained = false,
+        }
         while self.shares[usize::from(ticket.queue)].messages.front().is_some_and(|first| first.is_stored) {
             self.pop(now, ticket.queue);
         }
@@ -261,8 +283,9 @@ impl Spool {
     fn pop(&mut self, now: Instant, queue: u8) {
         let Some(first) = self.shares[usize::from(queue)].pop() else { return };
         self.bytes -= first.bytes();
-        if first.is_to_be_kept {
-            self.kept.put(now, first.stored_behind, &first.message);
+        self.restored_bytes -= if queue == RESTORED { first.bytes() } else { 0 };
+        if first.is_retained {
+            self.retained.put(now, first.stored_behind, &first.message);
         }
     }
 
@@ -275,15 +298,18 @@ impl Spool {
     /// gateways may send them as well, with the same id. Returns their number.
     pub(super) fn restore(&mut self, now: Instant, missing: &MissingMessages, first: u64) -> u64 {
         let mut restored = 0;
-        for seq in self.kept.restorable(missing, first) {
-            let Some(message) = self.kept.message(&missing.stream, seq).cloned() else { continue };
-            let Ok(headers) = with_other_id(&message.headers) else { continue };
+        for seq in self.retained.restorable(missing, first) {
+            let Some(message) = self.retained.message(&missing.stream, seq).cloned() else { continue };
+            let Ok(headers) = with_other_id(&message.headers, OtherId::Restored) else { continue };
             let message = self.new_message(now, Message { headers, ..message });
-            let message = SpooledMessage { has_other_id: true, is_to_be_kept: false, ..message };
-            if !self.push_message(RESTORED, message) {
+            let message = SpooledMessage { has_other_id: true, is_retained: false, ..message };
+            // They leave the room to new messages.
+            let bytes = message.bytes();
+            if self.bytes_max / 4 < self.restored_bytes + bytes || !self.push_message(RESTORED, message) {
                 break;
             }
-            self.kept.on_restored(&missing.stream, seq);
+            self.restored_bytes += bytes;
+            self.retained.on_restored(&missing.stream, seq);
             restored += 1;
         }
         restored
@@ -291,7 +317,7 @@ impl Spool {
 
     /// Forgets messages that the stream has stored long ago.
     pub(super) fn on_tick(&mut self, now: Instant) {
-        self.kept.expire(now);
+        self.retained.expire(now);
     }
 
     /// Handles the announcement of the gateway that carries a share. `heard_from`: time from which the carrier received
@@ -361,12 +387,21 @@ mod tests {
             (ticket, message.headers.field(ID_HEADER).unwrap().to_owned())
         };
         let (first, _) = next(&mut spool, 1);
-        assert!(!spool.on_outcome(at(1), first, StoreOutcome::Duplicate), "another gateway has just stored it");
+        assert!(
+            !spool.on_outcome(at(1), first, StoreOutcome::Duplicate { sequence: 7 }),
+            "another gateway has just stored it"
+        );
         let (second, id) = next(&mut spool, 300);
-        assert!(spool.on_outcome(at(300), second, StoreOutcome::Duplicate), "the stored copy may be an old one");
+        assert!(
+            spool.on_outcome(at(300), second, StoreOutcome::Duplicate { sequence: 7 }),
+            "the stored copy may be an old one"
+        );
         let (again, other_id) = next(&mut spool, 300);
         assert_ne!(id, other_id);
-        assert!(!spool.on_outcome(at(301), again, StoreOutcome::Duplicate), "it is stored with the other id");
+        assert!(
+            !spool.on_outcome(at(301), again, StoreOutcome::Duplicate { sequence: 7 }),
+            "it is stored with the other id"
+        );
         assert_eq!((spool.size(), spool.poll(at(301))), (SpoolSize::default(), None));
     }
 }

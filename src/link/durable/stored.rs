@@ -45,12 +45,30 @@ fn message_id(envelope: &LinkEnvelope, subject: &str) -> String {
     }
 }
 
+/// Why a message is sent with another id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OtherId {
+    /// The stream has an earlier copy, which importers may refuse.
+    Again,
+    /// The stream has lost the message.
+    Restored,
+}
+
+impl OtherId {
+    fn suffix(self) -> &'static str {
+        match self {
+            OtherId::Again => " again",
+            OtherId::Restored => " restored",
+        }
+    }
+}
+
 /// Returns the header fields of a durable message with another id, so that the stream stores it beside an earlier copy.
 ///
 /// # Errors
 /// One of the fields cannot be written.
-pub(super) fn with_other_id(headers: &Headers) -> Result<Headers, HeaderError> {
-    let id = format!("{} again", headers.field(ID_HEADER).unwrap_or_default());
+pub(super) fn with_other_id(headers: &Headers, other: OtherId) -> Result<Headers, HeaderError> {
+    let id = format!("{}{}", headers.field(ID_HEADER).unwrap_or_default(), other.suffix());
     Headers::from_pairs(std::iter::once((ID_HEADER, id.as_str())).chain(without(headers, &[ID_HEADER])))
 }
 
@@ -97,6 +115,11 @@ impl StoredMessage {
         let others = without(&self.message.headers, removed);
         let headers = Headers::from_pairs(own.chain(others))?;
         Ok(Message { headers, ..self.message.clone() })
+    }
+
+    /// Returns whether it is a copy of a message that the stream had lost.
+    pub(super) fn is_restored(&self) -> bool {
+        self.message.headers.field(ID_HEADER).is_some_and(|id| id.ends_with(OtherId::Restored.suffix()))
     }
 
     /// Returns its point; `None` for a message of a client.

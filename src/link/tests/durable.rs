@@ -1,5 +1,6 @@
 //! Durable messages in a model: two sites with several gateways each, and a stream that is away, loses messages under way
-//! and answers, forgets ids, has copies that give messages other sequences, and loses its last messages in one copy or all. Gateways start, leave, die and lose their
+//! and answers, forgets ids, has copies that give messages other sequences, and loses its last messages in one copy or
+//! all. Gateways start, leave, die and lose their
 //! connections, and the LAN loses datagrams for the programs, which a gateway that has died does not repeat. Each message
 //! must be delivered once, in its order.
 
@@ -123,8 +124,9 @@ struct Model {
     faults: u64,
     /// Readings that began behind the position, because their copy has it at another sequence.
     late: u64,
-    /// Messages that the stream has stored and lost.
+    /// Messages that the stream has stored and lost, and those that gateways have stored once more.
     lost: u64,
+    restored: u64,
     next_epoch: u64,
 }
 
@@ -193,6 +195,7 @@ impl Model {
             faults: 0,
             late: 0,
             lost: 0,
+            restored: 0,
             next_epoch: 10,
         };
         for is_plant in [true, false] {
@@ -364,7 +367,10 @@ impl Model {
         let is_away = self.now < self.stream.away_until;
         if !is_away && host.is_linked {
             let last = self.stream.copies[0].len() as u64;
-            host.gateway.durable_mut().on_stream_state(self.now, 1, last);
+            let durable = host.gateway.durable_mut();
+            let before = durable.counts().restored;
+            durable.on_stream_state(self.now, 1, last);
+            self.restored += durable.counts().restored - before;
         }
         while host.is_linked
             && !is_away
@@ -375,8 +381,9 @@ impl Model {
         }
         for request in host.requests.iter_mut().filter(|request| request.outcome.is_none() && request.due <= self.now) {
             let is_stored = self.stream.take(self.now, request.message.clone());
+            let sequence = self.stream.copies[0].len() as u64;
             let (outcome, time) = match is_stored {
-                true => (StoreOutcome::Stored, Duration::from_millis(20)),
+                true => (StoreOutcome::Stored { sequence }, Duration::from_millis(20)),
                 false => (StoreOutcome::Failed, ANSWER_TIME),
             };
             (request.outcome, request.due) = (Some(outcome), self.now + time);
@@ -494,7 +501,8 @@ impl Model {
 
 #[test]
 fn durable_messages_arrive_once_and_in_order() {
-    let (mut faults, mut repeated, mut late, mut lost, mut sent) = (0, 0, 0, 0, 0);
+    let (mut faults, mut repeated, mut late, mut sent) = (0, 0, 0, 0);
+    let (mut lost, mut restored) = (0, 0);
     for seed in 0..SEEDS {
         let mut model = Model::draw(seed);
         model.run();
@@ -515,9 +523,11 @@ fn durable_messages_arrive_once_and_in_order() {
         repeated += model.stream.repeated;
         late += model.late;
         lost += model.lost;
+        restored += model.restored;
     }
     assert!(SEEDS * 20 < faults && 1_000 < sent, "{faults} faults, {sent} messages");
-    assert!(0 < repeated && 0 < late && 0 < lost, "stored twice: {repeated}, read by time: {late}, lost: {lost}");
+    assert!(0 < repeated && 0 < late, "stored twice: {repeated}, read by time: {late}");
+    assert!(0 < restored, "lost by the stream: {lost}, stored once more: {restored}");
 }
 
 fn arrival(sequence: u64) -> StoredArrival {

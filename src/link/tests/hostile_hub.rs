@@ -247,7 +247,7 @@ fn stored_messages(numbers: std::ops::RangeInclusive<u64>) -> Vec<Message> {
     });
     let mut messages = Vec::new();
     while let Some((ticket, message)) = exporter.poll_store(at(0)) {
-        exporter.on_outcome(at(0), ticket, StoreOutcome::Stored);
+        exporter.on_outcome(at(0), ticket, StoreOutcome::Stored { sequence: 1 });
         messages.push(message);
     }
     assert_eq!(messages.len() as u64, numbers.end() - numbers.start() + 1);
@@ -383,7 +383,7 @@ fn hub_away_for_a_day_takes_bounded_memory() {
     assert!(late <= 2, "live messages are retained for 5 s, and {late} were sent");
     assert_eq!(gateway.carried_shares(), 16);
     while let Some((ticket, _)) = gateway.durable_mut().poll_store(now) {
-        gateway.durable_mut().on_outcome(now, ticket, StoreOutcome::Stored);
+        gateway.durable_mut().on_outcome(now, ticket, StoreOutcome::Stored { sequence: 1 });
     }
     assert_eq!((gateway.durable().counts().stored, gateway.durable().spool_size().bytes), (waiting, 0));
 }

@@ -15,6 +15,7 @@
 //!
 //! [`RepeatFilter`]: crate::link::repeat_filter::RepeatFilter
 
+mod review;
 mod waiting;
 
 use super::delivered_messages::{DeliveredMessages, Deliverer};
@@ -258,12 +259,14 @@ impl StoredImport {
             }
             return;
         };
-        self.note_first_number(origin);
+        if !stored.is_restored() {
+            self.note_first_number(origin);
+        }
         if origin.envelope.site == self.own {
             return;
         }
         let (key, point) = (key_of(origin, subject), origin.envelope.point);
-        if is_before && !self.is_lacking(&key, origin) {
+        if is_before && !self.is_undelivered(arrival, &key, origin) {
             return self.review(key, point);
         }
         let elsewhere = self.delivered.deliverer_elsewhere(arrival);
@@ -277,23 +280,6 @@ impl StoredImport {
             self.push_ready(StoredDelivery { stored, loss: None });
         }
         self.release(now, &key);
-    }
-
-    /// Returns whether a message before the position has not been delivered: it follows the last one of its stream that
-    /// was. If it was all the same, peers drop it.
-    fn is_lacking(&self, key: &RemoteStreamKey, origin: &DurableOrigin) -> bool {
-        let point = &origin.envelope.point;
-        let last = self.awaited_before(key, point).or_else(|| self.last_point(key));
-        let is_later = point.position.seq.is_some() && last.is_some_and(|last| last.precedes(point));
-        is_later && !self.reviewed.contains(key) && self.missing_before(key, origin).is_none()
-    }
-
-    /// Notes how far a stream was before the position.
-    fn review(&mut self, key: RemoteStreamKey, point: StreamPoint) {
-        if self.last.peek(&key).is_none_or(|last| !point.is_covered_by(last)) {
-            self.reviewed.insert(key.clone());
-        }
-        self.advance(key, point);
     }
 
     /// Notes that a message was read. Returns false if it, or a later one, was read before.
@@ -334,7 +320,8 @@ impl StoredImport {
 
     /// Returns the last point of a stream that was delivered or waits for the LAN.
     fn last_point(&self, key: &RemoteStreamKey) -> Option<&StreamPoint> {
-        self.ready_to.get(key).or_else(|| self.last.peek(key))
+        let (ready, last) = (self.ready_to.get(key), self.last.peek(key));
+        ready.filter(|ready| last.is_none_or(|last| !ready.precedes(last))).or(last)
     }
 
     fn order(&self, key: &RemoteStreamKey, stored: &StoredMessage) -> MessageOrder {
@@ -661,13 +648,15 @@ mod tests {
         import.start(position(200));
         read(&mut import, at(0), 101, 41);
         read(&mut import, at(0), 102, 42);
-        let expected = ["41", "42"].map(|number| (number.to_owned(), None));
-        assert_eq!((delivered(&mut import, at(0)), import.position()), (expected.into(), Some(position(200))));
+        // What is between them was delivered, or came late.
         read(&mut import, at(0), 103, 44);
         read(&mut import, at(0), 104, 45);
-        assert!(delivered(&mut import, at(16)).is_empty(), "what is between them was delivered, or came late");
-        read(&mut import, at(16), 201, 46);
-        assert_eq!(delivered(&mut import, at(16)), [("46".into(), None)]);
+        read(&mut import, at(0), 201, 46);
+        let expected = ["41", "42", "46"].map(|number| (number.to_owned(), None));
+        assert_eq!((delivered(&mut import, at(0)), import.position()), (expected.into(), Some(position(201))));
+        import.start(position(500));
+        read(&mut import, at(0), 202, 47);
+        assert!(delivered(&mut import, at(0)).is_empty(), "it is too old");
     }
 
     #[test]

@@ -19,6 +19,8 @@ const AWAITED_MAX: usize = 65_536;
 const REQUEST_DELAY: Duration = Duration::from_secs(1);
 /// Interval of further requests.
 const REQUEST_INTERVAL: Duration = Duration::from_secs(2);
+/// Pause between the requests for parts of the streams, if they are many.
+const REQUEST_PAUSE: Duration = Duration::from_millis(100);
 
 impl StoredImport {
     /// Returns the streams with messages that wait, without those whose last point is uncertain: those behind the stream
@@ -66,7 +68,6 @@ impl StoredImport {
         if self.request_due().is_none_or(|due| now < due) {
             return requests;
         }
-        self.request_at = now + REQUEST_INTERVAL;
         let behind = self.requested_to.take();
         let mut count = 0;
         for (key, first) in self.held.streams_behind(behind.as_ref()) {
@@ -79,6 +80,7 @@ impl StoredImport {
                 self.requested_to = Some(key.clone()).filter(|_| count == REQUESTED_STREAMS_MAX);
             }
         }
+        self.request_at = now + if self.requested_to.is_some() { REQUEST_PAUSE } else { REQUEST_INTERVAL };
         requests
     }
 

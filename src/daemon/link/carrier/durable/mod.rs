@@ -32,6 +32,7 @@ use async_nats::Client;
 use async_nats::datetime::DateTime;
 use async_nats::jetstream::context::{Context, ContextBuilder, PublishAckFuture, PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::publish::PublishAck;
 use async_nats::jetstream::{Error as StreamError, ErrorCode};
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
@@ -46,9 +47,9 @@ use tokio::time::{sleep, timeout};
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
 /// Interval at which the settings of the stream are read again.
 const STREAM_INFO_INTERVAL: Duration = Duration::from_secs(10);
-/// Minimum time between two looks at it.
+/// Minimum time between two looks at the stream.
 const STREAM_INFO_PAUSE: Duration = Duration::from_millis(200);
-/// Interval while the stream cannot be used.
+/// Interval of the looks while the stream cannot be used.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// Interval at which the position is stored.
 const POSITION_INTERVAL: Duration = Duration::from_millis(250);
@@ -63,8 +64,7 @@ type AwaitedAnswer = BoxFuture<'static, Answered>;
 
 struct Answered {
     ticket: SpoolTicket,
-    /// Whether the stream had the message before.
-    outcome: Result<bool, PublishError>,
+    outcome: Result<PublishAck, PublishError>,
 }
 
 /// Returns a time by the clock of the cluster; `None` if it is before 1970.
@@ -178,7 +178,9 @@ impl LinkCarrier {
                     if let Some(info) = &found {
                         let (now, mut gateway) = (Clock::now().instant, self.gateway.borrow_mut());
                         gateway.durable_mut().on_stream_state(now, info.first, info.last.sequence);
-                        self.durable.has_lost_end.set(info.last.sequence < read_to);
+                        // Other copies than the one that is read may have fewer messages, and do not lose any.
+                        let before = self.durable.info.borrow().as_ref().map_or(0, |before| before.last.sequence);
+                        self.durable.has_lost_end.set(info.last.sequence < read_to.min(before));
                         self.update_wanted_subjects(stream::wanted_subjects(info, &self.durable.imports), info);
                     }
                     pause = if found.is_some() { STREAM_INFO_INTERVAL } else { RETRY_INTERVAL };
@@ -295,10 +297,13 @@ impl LinkCarrier {
     fn on_answer(&self, answered: Answered) {
         let Answered { ticket, outcome } = answered;
         let outcome = match outcome {
-            Ok(is_duplicate) => {
+            Ok(PublishAck { sequence, duplicate, .. }) => {
                 self.end_stall();
                 // Only signatures make an old copy differ from a new one.
-                if is_duplicate && self.signing.is_some() { StoreOutcome::Duplicate } else { StoreOutcome::Stored }
+                match duplicate && self.signing.is_some() {
+                    true => StoreOutcome::Duplicate { sequence },
+                    false => StoreOutcome::Stored { sequence },
+                }
             }
             Err(error) if is_too_large(&error) => {
                 tracing::debug!(%error, "the stream never takes a message");
@@ -333,8 +338,7 @@ impl LinkCarrier {
 }
 
 async fn answered(ticket: SpoolTicket, answer: PublishAckFuture) -> Answered {
-    let outcome = answer.await.map(|stored| stored.duplicate);
-    Answered { ticket, outcome }
+    Answered { ticket, outcome: answer.await }
 }
 
 /// Returns whether the stream never takes the message.

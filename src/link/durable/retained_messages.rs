@@ -14,23 +14,22 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::time::Duration;
 
-/// Time for which messages are kept: longer than a site is usually away, and as long as the stream recognizes those that
-/// come twice.
-const KEPT_TIME: Duration = Duration::from_secs(120);
+/// Time for which messages are retained: as long as the stream recognizes those that come twice.
+const RETAINED_TIME: Duration = Duration::from_secs(120);
 /// Maximum bytes of the messages.
-const KEPT_BYTES_MAX: usize = 32 << 20;
+const RETAINED_BYTES_MAX: usize = 32 << 20;
 /// Bytes that a message counts beside its payload and its header fields.
 const MESSAGE_BYTES: usize = 384;
 
 #[derive(Debug)]
-struct KeptMessage {
+struct RetainedMessage {
     message: Message,
     /// A stream sequence that the stream had given before it stored the message.
     stored_behind: u64,
     is_restored: bool,
 }
 
-impl KeptMessage {
+impl RetainedMessage {
     fn bytes(&self) -> usize {
         MESSAGE_BYTES + self.message.body_bytes()
     }
@@ -38,15 +37,15 @@ impl KeptMessage {
 
 /// The messages, by their streams and numbers.
 #[derive(Debug, Default)]
-pub(super) struct KeptMessages {
-    messages: BTreeMap<(LinkStreamKey, Seq), KeptMessage>,
-    /// When they were stored, oldest first.
+pub(super) struct RetainedMessages {
+    messages: BTreeMap<(LinkStreamKey, Seq), RetainedMessage>,
+    /// Keys of the messages with the times at which they were stored, oldest first.
     by_time: VecDeque<(Instant, LinkStreamKey, Seq)>,
     bytes: usize,
 }
 
-impl KeptMessages {
-    /// Keeps a message that was stored behind this stream sequence. One that its publisher has not numbered is not kept:
+impl RetainedMessages {
+    /// Retains a message that was stored behind this stream sequence, but not one that its publisher has not numbered:
     /// importers would not recognize it.
     pub(super) fn put(&mut self, now: Instant, stored_behind: u64, message: &Message) {
         let Some(Ok(envelope)) = LinkEnvelope::find(&message.headers) else { return };
@@ -56,25 +55,25 @@ impl KeptMessages {
         let payload = Bytes::copy_from_slice(&message.payload);
         let stream = LinkStreamKey { publisher: envelope.publisher.epoch, subject: subject.clone() };
         let message = Message { subject, payload, ..message.clone() };
-        let kept = KeptMessage { message, stored_behind, is_restored: false };
+        let retained = RetainedMessage { message, stored_behind, is_restored: false };
         let key = (stream.clone(), seq);
         if self.messages.contains_key(&key) {
             return;
         }
-        self.bytes += kept.bytes();
-        self.messages.insert(key, kept);
+        self.bytes += retained.bytes();
+        self.messages.insert(key, retained);
         self.by_time.push_back((now, stream, seq));
         self.expire(now);
     }
 
     /// Forgets messages that are too old or too many.
     pub(super) fn expire(&mut self, now: Instant) {
-        let is_old = |at: Instant| KEPT_TIME <= now.since(at);
-        while self.by_time.front().is_some_and(|(at, ..)| is_old(*at) || KEPT_BYTES_MAX < self.bytes)
+        let is_old = |at: Instant| RETAINED_TIME <= now.since(at);
+        while self.by_time.front().is_some_and(|(at, ..)| is_old(*at) || RETAINED_BYTES_MAX < self.bytes)
             && let Some((_, stream, seq)) = self.by_time.pop_front()
         {
             let removed = self.messages.remove(&(stream, seq));
-            self.bytes -= removed.map_or(0, |kept| kept.bytes());
+            self.bytes -= removed.map_or(0, |retained| retained.bytes());
         }
     }
 
@@ -92,8 +91,10 @@ impl KeptMessages {
         let range = self.messages.range((begin, Bound::Excluded((stream.clone(), *before))));
         let count_max = usize::try_from(*count_max).unwrap_or(usize::MAX);
         let last = range.rev().take(count_max);
-        let is_restorable = |kept: &KeptMessage| !kept.is_restored && first <= kept.stored_behind + 1;
-        let mut seqs: Vec<Seq> = last.filter(|(_, kept)| is_restorable(kept)).map(|((_, seq), _)| *seq).collect();
+        let is_restorable =
+            |retained: &RetainedMessage| !retained.is_restored && first.saturating_sub(1) <= retained.stored_behind;
+        let mut seqs: Vec<Seq> =
+            last.filter(|(_, retained)| is_restorable(retained)).map(|((_, seq), _)| *seq).collect();
         seqs.reverse();
         seqs
     }
@@ -105,8 +106,8 @@ impl KeptMessages {
 
     /// Notes that a message is stored once more. That happens once.
     pub(super) fn on_restored(&mut self, stream: &LinkStreamKey, seq: Seq) {
-        if let Some(kept) = self.messages.get_mut(&(stream.clone(), seq)) {
-            kept.is_restored = true;
+        if let Some(retained) = self.messages.get_mut(&(stream.clone(), seq)) {
+            retained.is_restored = true;
         }
     }
 }
@@ -142,11 +143,11 @@ mod tests {
 
     #[test]
     fn missing_messages_are_restored_once() {
-        let mut kept = KeptMessages::default();
-        (1..=9).for_each(|number| kept.put(at(0), 100 + number, &message(Some(number), 10)));
-        kept.put(at(0), 110, &message(None, 10));
-        let found = |kept: &KeptMessages, missing: MissingMessages, first| -> Vec<u64> {
-            kept.restorable(&missing, first).into_iter().map(Seq::count).collect()
+        let mut retained = RetainedMessages::default();
+        (1..=9).for_each(|number| retained.put(at(0), 100 + number, &message(Some(number), 10)));
+        retained.put(at(0), 110, &message(None, 10));
+        let found = |retained: &RetainedMessages, missing: MissingMessages, first| -> Vec<u64> {
+            retained.restorable(&missing, first).into_iter().map(Seq::count).collect()
         };
         for (what, missing, first, expected) in [
             ("between two", missing(Some(3), 7, u64::MAX), 1, &[4, 5, 6][..]),
@@ -157,22 +158,22 @@ mod tests {
             ("in the wrong order", missing(Some(7), 3, u64::MAX), 1, &[]),
             ("the same", missing(Some(3), 3, u64::MAX), 1, &[]),
         ] {
-            assert_eq!(found(&kept, missing, first), expected, "{what}");
+            assert_eq!(found(&retained, missing, first), expected, "{what}");
         }
-        kept.on_restored(&stream(), seq(5));
-        assert_eq!(found(&kept, missing(Some(3), 7, u64::MAX), 1), [4, 6]);
-        assert_eq!(kept.message(&stream(), seq(4)), Some(&message(Some(4), 10)));
+        retained.on_restored(&stream(), seq(5));
+        assert_eq!(found(&retained, missing(Some(3), 7, u64::MAX), 1), [4, 6]);
+        assert_eq!(retained.message(&stream(), seq(4)), Some(&message(Some(4), 10)));
     }
 
     #[test]
-    fn kept_messages_are_bounded_and_expire() {
-        let mut kept = KeptMessages::default();
-        (1..=100).for_each(|number| kept.put(at(number), 0, &message(Some(number), 1 << 20)));
-        assert!(kept.bytes <= KEPT_BYTES_MAX && 30 < kept.messages.len(), "{} bytes", kept.bytes);
-        assert_eq!(kept.messages.len(), kept.by_time.len());
-        kept.expire(at(100 + KEPT_TIME.as_secs() - 1));
-        assert_eq!(kept.messages.len(), 1);
-        kept.expire(at(100 + KEPT_TIME.as_secs()));
-        assert_eq!((kept.messages.len(), kept.bytes), (0, 0));
+    fn retained_messages_are_bounded_and_expire() {
+        let mut retained = RetainedMessages::default();
+        (1..=100).for_each(|number| retained.put(at(number), 0, &message(Some(number), 1 << 20)));
+        assert!(retained.bytes <= RETAINED_BYTES_MAX && 30 < retained.messages.len(), "{} bytes", retained.bytes);
+        assert_eq!(retained.messages.len(), retained.by_time.len());
+        retained.expire(at(100 + RETAINED_TIME.as_secs() - 1));
+        assert_eq!(retained.messages.len(), 1);
+        retained.expire(at(100 + RETAINED_TIME.as_secs()));
+        assert_eq!((retained.messages.len(), retained.bytes), (0, 0));
     }
 }
