@@ -648,7 +648,7 @@ mod tests {
         import.start(position(200));
         read(&mut import, at(0), 101, 41);
         read(&mut import, at(0), 102, 42);
-        // What is between them was delivered, or came late.
+        // The message between them was delivered, or came late.
         read(&mut import, at(0), 103, 44);
         read(&mut import, at(0), 104, 45);
         read(&mut import, at(0), 201, 46);
