@@ -259,9 +259,7 @@ impl StoredImport {
             }
             return;
         };
-        if !stored.is_restored() {
-            self.note_first_number(origin);
-        }
+        self.note_first_number(origin, || stored.is_restored());
         if origin.envelope.site == self.own {
             return;
         }
@@ -349,11 +347,14 @@ impl StoredImport {
         }
     }
 
-    /// Notes the first number of each share of a gateway that was read.
-    fn note_first_number(&mut self, origin: &DurableOrigin) {
+    /// Notes the first number of each share of a gateway that was read. Those of restored messages do not count.
+    fn note_first_number(&mut self, origin: &DurableOrigin, is_restored: impl FnOnce() -> bool) {
         let LinkEnvelope { site, share, number, point, .. } = &origin.envelope;
-        let first = self.first_numbers.get_or_insert_mut((site.clone(), point.gateway, *share), || *number);
-        *first = (*first).min(*number);
+        let key = (site.clone(), point.gateway, *share);
+        let first = self.first_numbers.get(&key);
+        if first.is_none_or(|first| number < first) && !is_restored() {
+            self.first_numbers.put(key, *number);
+        }
     }
 
     /// Delivers the messages that waited for the last one.
