@@ -152,7 +152,7 @@ impl LinkCarrier {
         let to_hub = async {
             if fault.is_none() {
                 self.send_waiting_to_hub(&hub).await;
-                self.end_durable(&streams).await;
+                self.end_reading(&streams).await;
                 drop(hub.client.flush().await);
             }
         };

@@ -324,10 +324,12 @@ impl DurableGateway {
         self.import.on_position(position);
     }
 
-    /// Ends the reading of the stream. What was read and not delivered is read again.
-    pub fn stop_reading(&mut self) {
+    /// Ends the reading of the stream, and returns the position of the last one that this gateway has ended. What was read
+    /// and not delivered is read again.
+    pub fn stop_reading(&mut self) -> Option<HubPosition> {
         self.own_position = self.import.stop().or(self.own_position);
         self.stored_time = None;
+        self.own_position
     }
 
     /// Handles a message of the LAN. Returns whether it belongs to the durable ones.

@@ -439,7 +439,8 @@ impl Model {
             reader.store_at = now + Duration::from_millis(250);
             if reader.revision != self.stream.revision {
                 host.reader = None;
-                return durable.stop_reading();
+                durable.stop_reading();
+                return;
             }
             self.stream.revision += 1;
             (reader.revision, self.stream.position) = (self.stream.revision, reader.reached);

@@ -56,7 +56,7 @@ const POSITION_INTERVAL: Duration = Duration::from_millis(250);
 /// Maximum number of messages that wait for their answers.
 const PENDING_ANSWERS_MAX: usize = 8192;
 const _: () = assert!(UNANSWERED_MAX < PENDING_ANSWERS_MAX, "the client does not delay what the spool sends");
-/// Maximum time for which a link that ends waits until its position is stored.
+/// Maximum time for which a reading that ends waits until its position is stored.
 const LAST_WRITE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// An answer of the stream to a message.
@@ -83,7 +83,7 @@ pub(in crate::daemon::link) struct DurableLink {
     imports: PatternSet,
     positions: PositionStore,
     info: RefCell<Option<StreamInfo>>,
-    /// The position that the cluster stores, while this gateway reads the stream.
+    /// The position that the cluster stores, while this gateway reads the stream and until it has stored its last one.
     stored: Cell<Option<WrittenPosition>>,
     /// Revision of the last position that this gateway has stored.
     written: Cell<Option<u64>>,
@@ -149,15 +149,6 @@ impl LinkCarrier {
     /// Carries durable messages until the link ends.
     pub(super) async fn carry_durable(&self, context: &Context) {
         tokio::join!(self.watch_stream(context), self.store(context), self.read(context));
-    }
-
-    /// Stores the position of a gateway that leaves.
-    pub(super) async fn end_durable(&self, context: &Context) {
-        let position = self.gateway.borrow().durable().position();
-        if let Some((position, stored)) = position.zip(self.durable.stored.get()) {
-            let write = self.durable.positions.write(context, self.signing.as_ref(), position, stored.revision);
-            drop(timeout(LAST_WRITE_TIMEOUT, write).await);
-        }
     }
 
     /// Opens the stream, and looks at its settings now and then.

@@ -2,7 +2,10 @@
 
 use super::position::{PositionError, WrittenPosition};
 use super::stream_reader::{ReadMessage, ReaderStart, StreamReader};
-use super::{POSITION_INTERVAL, RETRY_INTERVAL, STREAM_INFO_INTERVAL, hub_date, hub_time, single_message, stream};
+use super::{
+    LAST_WRITE_TIMEOUT, POSITION_INTERVAL, RETRY_INTERVAL, STREAM_INFO_INTERVAL, hub_date, hub_time, single_message,
+    stream,
+};
 use crate::clock::Clock;
 use crate::daemon::link::carrier::LinkCarrier;
 use crate::daemon::link::hub::received_message;
@@ -46,17 +49,32 @@ impl LinkCarrier {
                 continue;
             }
             let read = self.read_stream(context).await;
-            self.durable.stored.set(None);
-            self.gateway.borrow_mut().durable_mut().stop_reading();
             match read {
-                Ok(()) => sleep(POSITION_INTERVAL).await,
+                Ok(()) => {
+                    self.gateway.borrow_mut().durable_mut().stop_reading();
+                    sleep(POSITION_INTERVAL).await;
+                    self.end_reading(context).await;
+                }
                 Err(reason) => {
+                    self.durable.stored.set(None);
+                    self.gateway.borrow_mut().durable_mut().stop_reading();
                     tracing::warn!(reason, "the link cannot read the stream of the cluster");
                     let fault = format!("the stream cannot be read: {reason}");
                     self.report.set_stream_fault(StreamTask::Read, Some(fault));
                     sleep(RETRY_INTERVAL).await;
                 }
             }
+        }
+    }
+
+    /// Ends the reading, and stores how far it was. Another gateway continues there.
+    pub(in crate::daemon::link::carrier) async fn end_reading(&self, context: &Context) {
+        let position = self.gateway.borrow_mut().durable_mut().stop_reading();
+        let Some((position, stored)) = position.zip(self.durable.stored.take()) else { return };
+        if position != stored.position && self.is_connected.get() {
+            let write = self.write_position(context, position, stored.revision);
+            // If it fails, the messages since the last position are delivered again.
+            drop(timeout(LAST_WRITE_TIMEOUT, write).await);
         }
     }
 
