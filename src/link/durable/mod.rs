@@ -12,6 +12,7 @@ mod announcement;
 mod delivered_messages;
 mod held_messages;
 mod hub_position;
+mod reading_time;
 mod restore_request;
 mod restoring;
 mod retained_messages;

@@ -21,6 +21,7 @@ mod waiting;
 use super::delivered_messages::{DeliveredMessages, Deliverer};
 use super::held_messages::HeldMessages;
 use super::hub_position::{HubPosition, StoredArrival};
+use super::reading_time::ReadingTime;
 use super::stored::{DurableOrigin, StoredMessage};
 use super::uncertain_streams::UncertainStreams;
 use crate::link::envelope::LinkEnvelope;
@@ -38,8 +39,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-/// Time for which messages wait for an earlier one of their stream: longer than an exporter needs to take over and to
-/// send again.
+/// [`ReadingTime`] for which messages wait for an earlier one of their stream: longer than an exporter needs to take over
+/// and to send again.
 const GAP_TIMEOUT: Duration = Duration::from_secs(15);
 /// Maximum bytes of these messages. Further ones wait in the stream.
 const HELD_BYTES_MAX: usize = 64 << 20;
@@ -108,8 +109,9 @@ pub(super) struct StoredImport {
     reviewed: BTreeSet<RemoteStreamKey>,
     /// The last point of each stream with messages that wait for the LAN.
     ready_to: BTreeMap<RemoteStreamKey, StreamPoint>,
-    /// Messages that wait for earlier ones of their streams.
+    /// Messages that wait for earlier ones of their streams, since some [`ReadingTime`].
     held: HeldMessages,
+    reading_time: ReadingTime,
     /// Time before which no further request for the earlier ones is due.
     request_at: Instant,
     /// The last stream that a request named, if others wait for the next one.
@@ -144,6 +146,7 @@ impl StoredImport {
             reviewed: BTreeSet::new(),
             ready_to: BTreeMap::new(),
             held: HeldMessages::default(),
+            reading_time: ReadingTime::default(),
             request_at: Instant::ZERO,
             requested_to: None,
             ready: VecDeque::new(),
@@ -184,7 +187,7 @@ impl StoredImport {
         self.read_to = None;
         self.arrivals.clear();
         self.open.clear();
-        self.held = HeldMessages::default();
+        (self.held, self.reading_time) = (HeldMessages::default(), ReadingTime::default());
         self.ready.clear();
         self.ready_to.clear();
         self.ready_bytes = 0;
@@ -193,7 +196,12 @@ impl StoredImport {
 
     /// Returns whether further messages of the stream may be read.
     pub(super) fn has_room(&self) -> bool {
-        self.read_to.is_some() && self.ready_bytes < READY_BYTES_MAX && self.held.bytes() < HELD_BYTES_MAX
+        self.read_to.is_some() && !self.is_lan_behind() && self.held.bytes() < HELD_BYTES_MAX
+    }
+
+    /// Returns whether too many bytes wait for the LAN for further ones to be read.
+    fn is_lan_behind(&self) -> bool {
+        READY_BYTES_MAX <= self.ready_bytes
     }
 
     /// Returns the position up to which everything is delivered, if this gateway reads the stream.
@@ -255,7 +263,7 @@ impl StoredImport {
         let Some(origin) = &stored.origin else {
             if !is_before && known.is_none() {
                 self.open.insert(arrival.sequence);
-                self.push_ready(StoredDelivery { stored, loss: None });
+                self.push_ready(now, StoredDelivery { stored, loss: None });
             }
             return;
         };
@@ -275,7 +283,7 @@ impl StoredImport {
         self.advance(key.clone(), point);
         if !is_own && point.position.seq.is_some() {
             self.open.insert(arrival.sequence);
-            self.push_ready(StoredDelivery { stored, loss: None });
+            self.push_ready(now, StoredDelivery { stored, loss: None });
         }
         self.release(now, &key);
     }
@@ -311,7 +319,7 @@ impl StoredImport {
             }
             MessageOrder::Early => {
                 self.open.insert(stored.arrival.sequence);
-                self.held.put(now, key, stored);
+                self.held.put(self.reading_time.at(now), key, stored);
             }
         }
     }
@@ -377,7 +385,9 @@ impl StoredImport {
 
     /// Reports messages that did not arrive within the hold time, and releases those behind them.
     pub(super) fn on_tick(&mut self, now: Instant) {
-        while let Some((_, key)) = self.held.oldest().filter(|(since, _)| *since + GAP_TIMEOUT <= now) {
+        while let Some((since, key)) = self.held.oldest()
+            && since + GAP_TIMEOUT <= self.reading_time.at(now)
+        {
             let key = key.clone();
             // Another gateway may have delivered some of them.
             self.release(now, &key);
@@ -393,7 +403,7 @@ impl StoredImport {
     /// Returns the time of the next [`StoredImport::on_tick`], [`StoredImport::poll`] or
     /// [`StoredImport::restore_requests`].
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let held = self.held.oldest().map(|(since, _)| since + GAP_TIMEOUT);
+        let held = self.held.oldest().and_then(|(since, _)| self.reading_time.when(since + GAP_TIMEOUT));
         let ready = (!self.ready.is_empty()).then_some(self.next_delivery_at);
         held.into_iter().chain(self.request_due()).chain(ready).min()
     }
@@ -419,12 +429,13 @@ impl StoredImport {
             follows: true,
         });
         self.ready_to.insert(key, origin.envelope.point);
-        self.push_ready(StoredDelivery { stored, loss });
+        self.push_ready(now, StoredDelivery { stored, loss });
     }
 
-    fn push_ready(&mut self, delivery: StoredDelivery) {
+    fn push_ready(&mut self, now: Instant, delivery: StoredDelivery) {
         self.ready_bytes += delivery.stored.bytes();
         self.ready.push_back(delivery);
+        self.reading_time.set_running(now, !self.is_lan_behind());
     }
 
     /// Returns the next message for the LAN, at the permitted rate. The LAN has taken the one before.
@@ -435,6 +446,7 @@ impl StoredImport {
         }
         let next = self.ready.pop_front()?;
         self.ready_bytes -= next.stored.bytes();
+        self.reading_time.set_running(now, !self.is_lan_behind());
         let origin = next.stored.origin.as_ref();
         let stream = origin.map(|origin| (key_of(origin, &next.stored.message.subject), origin.envelope.point));
         self.unconfirmed = Some(Unconfirmed { arrival: next.stored.arrival, stream });
@@ -570,6 +582,23 @@ mod tests {
         assert_eq!(delivered(&mut import, at(16)), [("42".into(), Some(Count::from_bounds(0, 1)))]);
         read(&mut import, at(700), 103, 44);
         assert_eq!(delivered(&mut import, at(716)), [("44".into(), Some(Count::Exact(1)))], "it is known by now");
+    }
+
+    #[test]
+    fn time_without_room_does_not_count() {
+        let mut import = StoredImport { bytes_per_second: 200_000, ..import() };
+        hear(&mut import, 99, 40);
+        read(&mut import, at(0), 101, 42);
+        for sequence in [102, 103] {
+            let of_client = Message::new(SUBJECT.parse().unwrap(), vec![b'x'; READY_BYTES_MAX]);
+            import.on_stored(at(0), arrival(sequence), StoredMessage::read(arrival(sequence), of_client));
+        }
+        assert_eq!((delivered(&mut import, at(0)).len(), import.has_room()), (1, false));
+        assert!(delivered(&mut import, at(20)).is_empty() && import.request_due().is_none());
+        assert_eq!((delivered(&mut import, at(21)).len(), import.has_room()), (1, true));
+        assert_eq!(import.request_due(), Some(at(22)));
+        read(&mut import, at(22), 104, 41);
+        assert_eq!(delivered(&mut import, at(60)), ["41", "42"].map(|number| (number.to_owned(), None)));
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl StoredImport {
     /// Returns the time of the next request for messages, if some are missing.
     pub(super) fn request_due(&self) -> Option<Instant> {
         let (since, _) = self.held.oldest()?;
-        Some(self.request_at.max(since + REQUEST_DELAY))
+        Some(self.request_at.max(self.reading_time.when(since + REQUEST_DELAY)?))
     }
 
     /// Returns the requests for the messages that others wait for, one for each site, if it is time for them.
