@@ -86,6 +86,18 @@ fn publish(publisher: &Bus, numbers: Range<u64>) {
     }
 }
 
+/// Deletes the messages with these sequences from the stream.
+pub(super) fn delete_stored(hub: &NatsServer, sequences: &[u64]) {
+    let mut client = ListenerClient::connect(Nats, hub.port());
+    client.enter();
+    client.subscribe("deleted", 1);
+    for sequence in sequences {
+        let request = format!(r#"{{"seq":{sequence}}}"#);
+        client.send(format!("PUB $JS.API.STREAM.MSG.DELETE.SEQCAST deleted {}\r\n{request}\r\n", request.len()));
+        assert!(String::from_utf8_lossy(&client.message().1).contains(r#""success":true"#), "{sequence} is deleted");
+    }
+}
+
 /// Returns the messages until this number has come, at most for a minute.
 pub(super) fn receive(subscription: &Subscription, count: usize) -> Vec<Delivery> {
     let end = now() + Duration::from_secs(60);
@@ -245,15 +257,9 @@ fn messages_that_the_stream_has_lost_come_again() {
     wait_until("they are stored", || {
         120 <= sites.stored() && sites.plant.iter().all(|plant| durable(plant)["waiting"] == 0)
     });
-    let mut client = ListenerClient::connect(Nats, hub.server.port());
-    client.enter();
+    // Several gaps in each stream.
     let lost: Vec<u64> = (61..91).chain([96, 102]).collect();
-    client.subscribe("deleted", 1);
-    for sequence in &lost {
-        let request = format!(r#"{{"seq":{sequence}}}"#);
-        client.send(format!("PUB $JS.API.STREAM.MSG.DELETE.SEQCAST deleted {}\r\n{request}\r\n", request.len()));
-        assert!(String::from_utf8_lossy(&client.message().1).contains(r#""success":true"#), "{sequence} is deleted");
-    }
+    delete_stored(&hub.server, &lost);
     let lan = Place::new();
     let listener = Gateway::start("listener.test", lan.port(), &[]);
     let subscriber = listener.attach();

@@ -1,5 +1,6 @@
 //! Links of a realm: signatures, certificates, and clients of the cluster that forge or replay messages.
 
+use super::durable::{assert_whole, delete_stored, receive};
 use super::requests::{Responder, ask_until_answered};
 use super::{Gateway, all_messages, origin, payload, subscribe};
 use crate::listeners::client::{ListenerClient, Nats};
@@ -367,6 +368,31 @@ fn durable_messages_verify_after_their_gateway_ended() {
     }
     wait_until("the others are refused", || (security(&hq, "unsigned"), security(&hq, "denied")) == (1, 1));
     assert_eq!(hq.site("plant1")["lost_min"], 0);
+}
+
+#[test]
+fn lost_messages_come_again_in_a_realm() {
+    let files = Place::new();
+    let hub = NatsServer::start(&["--jetstream", "--store_dir", &files.dir().display().to_string()]);
+    let realm = Realm::new("pki");
+    realm.join("P.test", &["orders.>", "_SEQCAST.LINK.*", "_SEQCAST.LINK.SITE.plant1"]);
+    let lan = Place::new();
+    let start_hq = || realm.gateway_on("H.test", lan.port(), &hub, &["site=hq", "link-import=orders.>"]);
+    let plant = realm.gateway("P.test", &hub, &["site=plant1", "link-durable=orders.>"]);
+    let hq = start_hq();
+    wait_until("hq reads the stream", || !hq.link()["durable"]["position"].is_null());
+    drop(hq);
+    let publisher = plant.attach();
+    for number in 0..50 {
+        publisher.publish(message(&format!("orders.{}", number % 7), &number.to_string())).expect("published");
+    }
+    wait_until("the stream has them", || plant.link()["durable"]["stored"] == 50);
+    delete_stored(&hub, &(11..=30).collect::<Vec<u64>>());
+    let hq = start_hq();
+    let subscriber = hq.attach();
+    assert_whole(&receive(&subscribe(&subscriber, "orders.>"), 50), 0..50);
+    wait_until("they are counted", || plant.link()["durable"]["restored"] == 20);
+    assert_eq!(hq.site("plant1")["lost_max"], 0);
 }
 
 #[test]

@@ -62,6 +62,12 @@ impl HeldMessages {
         Some(&self.streams.get(key)?.front()?.stored)
     }
 
+    /// Returns the messages of a stream, each with the next one.
+    pub(super) fn neighbours(&self, key: &RemoteStreamKey) -> impl Iterator<Item = (&StoredMessage, &StoredMessage)> {
+        let held = self.streams.get(key).into_iter();
+        held.flat_map(|held| held.iter().zip(held.iter().skip(1))).map(|(one, next)| (&one.stored, &next.stored))
+    }
+
     /// Removes the first message of a stream.
     pub(super) fn pop_first(&mut self, key: &RemoteStreamKey) -> Option<StoredMessage> {
         let held = self.streams.get_mut(key)?;

@@ -22,14 +22,14 @@ mod stored_import;
 mod uncertain_streams;
 
 pub use self::hub_position::{HubPosition, StoredArrival};
+pub use self::restore_request::{MissingMessages, RestoreRequest};
 pub use self::spool::{SpoolSize, SpoolTicket, StoreOutcome, UNANSWERED_MAX};
 pub use self::stored::{DURABLE_HEADER, ID_HEADER, SIGNATURE_HEADER, STORED_HEADER};
 
 use self::announcement::AnnouncedStream;
 pub(super) use self::announcement::DurableAnnouncement;
 use self::held_messages::HeldStream;
-pub(super) use self::restore_request::RestoreRequest;
-use self::restoring::WaitingRequest;
+use self::restoring::RequestedMessages;
 use self::spool::{RETAIN_TIME, Spool};
 use self::stored::{StoredMessage, durable_message, stored_arrival};
 use self::stored_import::{StoredDelivery, StoredImport};
@@ -38,7 +38,7 @@ use super::remote_stream_key::RemoteStreamKey;
 use super::shares::{GATEWAY_TIMEOUT, GATEWAYS_MAX, SHARES, share_of};
 use super::site_loss::SiteLoss;
 use super::site_name::SiteName;
-use super::stream_counts::{LinkStreamKey, StreamCounts};
+use super::stream_counts::StreamCounts;
 use crate::message::{Delivery, Epoch, Message};
 use crate::subject::Subject;
 use crate::subject::pattern_set::PatternSet;
@@ -161,8 +161,8 @@ pub struct DurableGateway {
     numbers: [u64; SHARES as usize],
     spool: Spool,
     import: StoredImport,
-    /// Requests of other sites that wait until the state of the stream is known, by the publishers' streams.
-    restoring: BTreeMap<LinkStreamKey, WaitingRequest>,
+    /// Messages that other sites have requested.
+    requested: RequestedMessages,
     /// Time from which this gateway reads the stream.
     reads_from: Option<Instant>,
     /// Other gateways that send messages from before this one listened, in shares that they do not carry any more; at
@@ -196,7 +196,7 @@ impl DurableGateway {
             numbers: [0; SHARES as usize],
             spool: Spool::new(durable.spool_bytes_max),
             import: StoredImport::new(site.clone(), imports.clone(), durable.bytes_per_second),
-            restoring: BTreeMap::new(),
+            requested: RequestedMessages::default(),
             reads_from: None,
             draining: BTreeMap::new(),
             own_position: None,

@@ -2,32 +2,53 @@
 
 use crate::link::envelope::{parse_epoch, parse_seq, seq_word};
 use crate::link::stream_counts::LinkStreamKey;
-use crate::seqno::Seq;
+use crate::seqno::{Frame, Seq};
 use serde::{Deserialize, Serialize};
+use std::ops::Bound;
 
-/// Maximum number of streams that a request names.
-pub(super) const REQUESTED_STREAMS_MAX: usize = 64;
+/// Maximum number of gaps that a request names.
+pub(super) const REQUESTED_GAPS_MAX: usize = 64;
 
-/// Messages of a stream that an importer misses.
+/// A gap in a stream: messages that an importer misses.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct MissingMessages {
-    pub(super) stream: LinkStreamKey,
+pub struct MissingMessages {
+    /// The stream of the messages.
+    pub(in crate::link) stream: LinkStreamKey,
     /// Number of the message behind which they are; `None` if the importer knows of none.
-    pub(super) after: Option<Seq>,
+    pub(in crate::link) after: Option<Seq>,
     /// Number of the message before which they are.
-    pub(super) before: Seq,
+    pub(in crate::link) before: Seq,
     /// Maximum number of these messages. They are the last ones before `before`.
-    pub(super) count_max: u64,
+    pub(in crate::link) count_max: u64,
+}
+
+impl MissingMessages {
+    /// Returns the bound behind which they are, in the order of streams and numbers.
+    pub(super) fn begin(&self) -> Bound<(LinkStreamKey, Seq)> {
+        match self.after {
+            Some(after) => Bound::Excluded((self.stream.clone(), after)),
+            None => Bound::Included((self.stream.clone(), Frame::default().first())),
+        }
+    }
+
+    /// Adds the messages of another gap of the stream, which overlaps this one. Two sites may miss the same ones.
+    pub(super) fn merge(&mut self, other: &MissingMessages) {
+        let is_same = (self.after, self.before) == (other.after, other.before);
+        let count_max = self.count_max.saturating_add(other.count_max);
+        self.count_max = if is_same { self.count_max.max(other.count_max) } else { count_max };
+        self.after = self.after.min(other.after);
+        self.before = self.before.max(other.before);
+    }
 }
 
 /// A request.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub(in crate::link) struct RestoreRequest {
-    streams: Vec<MissingText>,
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestoreRequest {
+    missing: Vec<MissingText>,
 }
 
 /// The JSON of [`MissingMessages`].
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct MissingText {
     publisher: String,
     subject: String,
@@ -39,18 +60,18 @@ struct MissingText {
 
 impl RestoreRequest {
     /// Parses a request; `None` if it is malformed.
-    pub(in crate::link) fn from_json(text: &[u8]) -> Option<RestoreRequest> {
+    pub fn from_json(text: &[u8]) -> Option<RestoreRequest> {
         serde_json::from_slice(text).ok()
     }
 
     /// Returns the text of the request.
-    pub(in crate::link) fn to_json(&self) -> Vec<u8> {
+    pub fn to_json(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("strings and numbers can be written")
     }
 
-    /// Adds messages of a further stream.
-    pub(super) fn push(&mut self, missing: &MissingMessages) {
-        self.streams.push(MissingText {
+    /// Adds the messages of a further gap.
+    pub fn push(&mut self, missing: &MissingMessages) {
+        self.missing.push(MissingText {
             publisher: missing.stream.publisher.to_string(),
             subject: missing.stream.subject.to_string(),
             after: missing.after.map(seq_word),
@@ -59,10 +80,10 @@ impl RestoreRequest {
         });
     }
 
-    /// Returns the messages that are requested, without those of streams whose description is malformed, and of streams
-    /// beyond the maximum number.
-    pub(super) fn messages(&self) -> impl Iterator<Item = MissingMessages> {
-        self.streams.iter().take(REQUESTED_STREAMS_MAX).filter_map(MissingText::read)
+    /// Returns the messages that are requested, without those of gaps whose description is malformed, and of gaps beyond the
+    /// maximum number.
+    pub fn messages(&self) -> impl Iterator<Item = MissingMessages> {
+        self.missing.iter().take(REQUESTED_GAPS_MAX).filter_map(MissingText::read)
     }
 }
 
@@ -103,7 +124,7 @@ mod tests {
         let read = RestoreRequest::from_json(&text).expect("a request");
         assert_eq!(read.messages().collect::<Vec<_>>(), [missing.clone(), first]);
         (0..100).for_each(|_| request.push(&missing));
-        assert_eq!(request.messages().count(), REQUESTED_STREAMS_MAX);
+        assert_eq!(request.messages().count(), REQUESTED_GAPS_MAX);
         let text = String::from_utf8(text).unwrap();
         for malformed in [text.replace("orders.1", "orders..1"), text.replace("\"before\":\"", "\"before\":\"x")] {
             let read = RestoreRequest::from_json(malformed.as_bytes()).expect("a request");

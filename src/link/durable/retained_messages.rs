@@ -7,7 +7,7 @@ use super::restore_request::MissingMessages;
 use crate::link::envelope::LinkEnvelope;
 use crate::link::stream_counts::LinkStreamKey;
 use crate::message::Message;
-use crate::seqno::{Frame, Seq};
+use crate::seqno::Seq;
 use crate::time::Instant;
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
@@ -84,11 +84,7 @@ impl RetainedMessages {
         if after.is_some_and(|after| *before <= after) {
             return Vec::new();
         }
-        let begin = match after {
-            Some(after) => Bound::Excluded((stream.clone(), *after)),
-            None => Bound::Included((stream.clone(), Frame::default().first())),
-        };
-        let range = self.messages.range((begin, Bound::Excluded((stream.clone(), *before))));
+        let range = self.messages.range((missing.begin(), Bound::Excluded((stream.clone(), *before))));
         let count_max = usize::try_from(*count_max).unwrap_or(usize::MAX);
         let last = range.rev().take(count_max);
         let is_restorable =
@@ -116,6 +112,7 @@ impl RetainedMessages {
 mod tests {
     use super::*;
     use crate::message::{Epoch, Headers};
+    use crate::seqno::Frame;
 
     fn at(seconds: u64) -> Instant {
         Instant::ZERO + Duration::from_secs(seconds)

@@ -402,8 +402,13 @@ impl Model {
         let length = |copy: usize| self.stream.copies[copy].len() as u64;
         let has_lost_end = host.reader.as_ref().is_some_and(|reader| length(reader.copy) < reader.read_to);
         if !may_read || now < self.stream.away_until || has_lost_end {
-            if host.reader.take().is_some() {
-                host.gateway.durable_mut().stop_reading();
+            let Some(reader) = host.reader.take() else { return };
+            let position = host.gateway.durable_mut().stop_reading();
+            let is_written = !may_read && host.is_linked && self.stream.away_until <= now;
+            if is_written && reader.revision == self.stream.revision {
+                self.stream.revision += 1;
+                self.stream.position = position.expect("it has read");
+                host.written = Some(self.stream.revision);
             }
             return;
         }

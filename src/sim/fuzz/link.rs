@@ -1,14 +1,15 @@
 //! Target `link`: lines of the hub into the decoders of the links, and what they accept into a ledger.
 
 use crate::link::bye::GatewayBye;
+use crate::link::durable::RestoreRequest;
 use crate::link::envelope::LinkEnvelope;
 use crate::link::import::ImportLedger;
 use crate::link::manifest::ManifestBatch;
 use crate::subject::Subject;
 
-/// Decodes each line as an envelope, as manifests and as a BYE. Whatever is read is written and read in the same way,
-/// and no order of messages, manifests and BYEs makes the ledger fail. A line that begins with `+` is a message that
-/// another gateway of the site has imported.
+/// Decodes each line as an envelope, as manifests, as a BYE and as a request for lost messages. Whatever is read is
+/// written and read in the same way, and no order of messages, manifests and BYEs makes the ledger fail. A line that
+/// begins with `+` is a message that another gateway of the site has imported.
 pub fn link(bytes: &[u8]) {
     let subject: Subject = "plant.press.1".parse().expect("a constant that is a subject");
     let mut ledger = ImportLedger::new("home".parse().expect("a constant that is a name"));
@@ -34,6 +35,13 @@ pub fn link(bytes: &[u8]) {
         if let Ok(bye) = GatewayBye::from_json(line) {
             assert_eq!(GatewayBye::from_json(&bye.to_json()).as_ref(), Ok(&bye));
             ledger.on_bye(&bye);
+        }
+        if let Some(request) = RestoreRequest::from_json(line) {
+            assert_eq!(RestoreRequest::from_json(&request.to_json()).as_ref(), Some(&request));
+            let messages: Vec<_> = request.messages().collect();
+            let mut written = RestoreRequest::default();
+            messages.iter().for_each(|missing| written.push(missing));
+            assert_eq!(written.messages().collect::<Vec<_>>(), messages);
         }
     }
 }

@@ -602,6 +602,22 @@ mod tests {
     }
 
     #[test]
+    fn all_gaps_of_a_stream_are_requested() {
+        let mut import = import();
+        hear(&mut import, 99, 40);
+        for (sequence, number) in [(101, 43), (102, 44), (103, 47)] {
+            read(&mut import, at(0), sequence, number);
+        }
+        assert!(import.restore_requests(at(0)).is_empty());
+        let requests = import.restore_requests(at(1));
+        let requested = requests.values().next().expect("a request").messages();
+        let gaps: Vec<_> = requested.map(|gap| (gap.after, gap.before, gap.count_max)).collect();
+        assert_eq!(gaps, [(Some(seq(40)), seq(43), 2), (Some(seq(44)), seq(47), 2)]);
+        assert!(import.restore_requests(at(2)).is_empty());
+        assert_eq!(import.restore_requests(at(3)).len(), 1);
+    }
+
+    #[test]
     fn gap_behind_heard_stream_is_lost() {
         let mut import = import();
         hear(&mut import, 99, 40);

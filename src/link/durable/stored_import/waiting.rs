@@ -3,8 +3,7 @@
 
 use super::StoredImport;
 use crate::link::durable::held_messages::HeldStream;
-use crate::link::durable::restore_request::{MissingMessages, REQUESTED_STREAMS_MAX, RestoreRequest};
-use crate::link::durable::stored::StoredMessage;
+use crate::link::durable::restore_request::{MissingMessages, REQUESTED_GAPS_MAX, RestoreRequest};
 use crate::link::position::StreamPoint;
 use crate::link::remote_stream_key::RemoteStreamKey;
 use crate::link::site_name::SiteName;
@@ -70,34 +69,46 @@ impl StoredImport {
         }
         let behind = self.requested_to.take();
         let mut count = 0;
-        for (key, first) in self.held.streams_behind(behind.as_ref()) {
-            if REQUESTED_STREAMS_MAX <= count {
-                break;
-            }
-            if let Some(missing) = self.missing_messages(key, first) {
+        for (key, _) in self.held.streams_behind(behind.as_ref()) {
+            let gaps = self.missing_messages(key).take(REQUESTED_GAPS_MAX - count);
+            for missing in gaps {
                 requests.entry(key.site.clone()).or_default().push(&missing);
                 count += 1;
-                self.requested_to = Some(key.clone()).filter(|_| count == REQUESTED_STREAMS_MAX);
+            }
+            if count == REQUESTED_GAPS_MAX {
+                self.requested_to = Some(key.clone());
+                break;
             }
         }
         self.request_at = now + if self.requested_to.is_some() { REQUEST_PAUSE } else { REQUEST_INTERVAL };
         requests
     }
 
-    /// Returns the messages for which the first one that waits in a stream waits; `None` if they have no numbers.
-    fn missing_messages(&self, key: &RemoteStreamKey, first: &StoredMessage) -> Option<MissingMessages> {
-        let origin = first.origin.as_ref()?;
-        let point = &origin.envelope.point;
-        let last = self.awaited_before(key, point).or_else(|| self.last_point(key));
-        let after = match last {
-            Some(last) => Some(last.position.seq?),
-            None => None,
-        };
-        Some(MissingMessages {
-            stream: LinkStreamKey { publisher: key.publisher, subject: key.subject.clone() },
-            after,
-            before: point.position.seq?,
-            count_max: self.missing_before(key, origin)?.max(),
+    /// Returns the messages for which others of a stream wait, as far as they have numbers.
+    fn missing_messages(&self, key: &RemoteStreamKey) -> impl Iterator<Item = MissingMessages> {
+        let first = self.held.first(key).and_then(|first| {
+            let origin = first.origin.as_ref()?;
+            let point = &origin.envelope.point;
+            let last = self.awaited_before(key, point).or_else(|| self.last_point(key));
+            Some((last, point, self.missing_before(key, origin)?))
+        });
+        let later = self.held.neighbours(key).filter_map(|(one, next)| {
+            let (last, origin) = (one.point()?, next.origin.as_ref()?);
+            let point = &origin.envelope.point;
+            let missing = point.missing_since(last).filter(|missing| origin.lost < missing.min())?;
+            Some((Some(last), point, missing))
+        });
+        first.into_iter().chain(later).filter_map(|(last, point, missing)| {
+            let after = match last {
+                Some(last) => Some(last.position.seq?),
+                None => None,
+            };
+            Some(MissingMessages {
+                stream: LinkStreamKey { publisher: key.publisher, subject: key.subject.clone() },
+                after,
+                before: point.position.seq?,
+                count_max: missing.max(),
+            })
         })
     }
 }
