@@ -4,7 +4,7 @@
 //!
 //! | what | is measured |
 //! |---|---|
-//! | `throughput` | messages of 64 and 1,024 bytes, live and durable: from a client of the cluster to another one at another node, and from a program to one in another site, whose gateways use the same nodes; live also from a program to one at another peer of its LAN, without a link |
+//! | `throughput` | messages of 64 and 1,024 bytes, live and durable: from a client of the cluster to another one at another node, and from a program to one in another site, whose gateways use the same nodes; also between clients that add header fields like those of gateways, which no gateway can do without, and live from a program to one at another peer of its LAN, without a link |
 //! | `latency` | one message of 64 bytes each millisecond, the same three ways |
 //! | `idle` | processor time of connected gateways without traffic, and of a peer without a link |
 //! | `catch-up` | a site that was away while `--messages` durable messages of 64 bytes were stored, a million unless said otherwise |
@@ -202,17 +202,21 @@ fn throughput(cluster: &Cluster, sites: &Sites, job: &Job) -> Outcome<()> {
     for (mode, share) in [(Mode::Live, 1), (Mode::Durable, 5)] {
         for size in [64, 1024] {
             let count = (job.messages.unwrap_or(MESSAGES) / share).max(1);
-            let load = Load { mode, count, size, is_paced: false };
-            let (mut clients, mut programs, mut of_lan) = (Vec::new(), Vec::new(), Vec::new());
+            let load = Load { mode, count, size, is_paced: false, has_fields: false };
+            let (mut clients, mut with_fields) = (Vec::new(), Vec::new());
+            let (mut programs, mut of_lan) = (Vec::new(), Vec::new());
             for _ in 0..job.rounds {
                 clients.push(Run::of(cluster, sites, || between_clients(cluster, load))?);
+                let load_with_fields = Load { has_fields: true, ..load };
+                with_fields.push(Run::of(cluster, sites, || between_clients(cluster, load_with_fields))?);
                 programs.push(Run::of(cluster, sites, || between_programs(&sites.plant, &sites.hq, load))?);
                 if mode == Mode::Live {
                     of_lan.push(lan.carry(load)?);
                 }
             }
-            let (clients, programs) = (median(clients), median(programs));
+            let (clients, with_fields, programs) = (median(clients), median(with_fields), median(programs));
             clients.print("clients", &load, 1.0);
+            with_fields.print("+fields", &load, with_fields.rate() / clients.rate());
             programs.print("gateways", &load, programs.rate() / clients.rate());
             if !of_lan.is_empty() {
                 of_lan.sort_by(|a, b| a.rate().total_cmp(&b.rate()));
@@ -240,7 +244,7 @@ fn throughput(cluster: &Cluster, sites: &Sites, job: &Job) -> Outcome<()> {
 
 fn latency(cluster: &Cluster, sites: &Sites, job: &Job) -> Outcome<()> {
     let count = job.messages.unwrap_or(PACED_MESSAGES);
-    let load = Load { mode: Mode::Live, count, size: 64, is_paced: true };
+    let load = Load { mode: Mode::Live, count, size: 64, is_paced: true, has_fields: false };
     let at = |received: &Received, share: f64| {
         let index = (received.latencies.len() as f64 * share) as usize;
         received.latencies.get(index).map_or(f64::NAN, |nanos| *nanos as f64 / 1e3)

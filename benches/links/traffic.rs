@@ -7,7 +7,8 @@ use crate::cluster::{Cluster, Site};
 use crate::{Outcome, now};
 use async_nats::jetstream;
 use async_nats::jetstream::consumer::pull::OrderedConfig;
-use async_nats::{Client, ConnectOptions};
+use async_nats::jetstream::message::PublishMessage;
+use async_nats::{Client, ConnectOptions, HeaderMap};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use seqcast::bus::{Bus, Notice};
@@ -59,6 +60,27 @@ pub struct Load {
     pub size: usize,
     /// Whether one is sent each [`PACE`], or as many as the receiver takes.
     pub is_paced: bool,
+    /// Whether clients add header fields like those of gateways.
+    pub has_fields: bool,
+}
+
+impl Load {
+    /// Returns the header fields with which a client sends a message: the origin, and for the stream an id.
+    fn fields(&self, number: u64) -> HeaderMap {
+        let mut fields = HeaderMap::new();
+        if self.has_fields {
+            let origin = format!(
+                "plant1 6b1f90a2c3d4e5f6 3 {number} 1102 {number} b41c09e2aa70d355 A.test 5c19adc0{number:08x} {number} b8335b8"
+            );
+            fields.insert("Seqcast-Origin", origin.as_str());
+            if self.mode == Mode::Durable {
+                fields.insert("Seqcast-Durable", "0");
+                let run = now().since(Instant::ZERO).as_nanos();
+                fields.insert("Nats-Msg-Id", format!("{run:x} 5c19adc0{number:08x}"));
+            }
+        }
+        fields
+    }
 }
 
 /// Outcome of a run.
@@ -181,10 +203,16 @@ async fn send_by_client(address: String, progress: &Progress) -> Outcome<()> {
             tokio::time::sleep(PAUSE).await;
         }
         let payload = Bytes::from(progress.payload(number));
+        let fields = progress.load.fields(number);
         match progress.load.mode {
-            Mode::Live => client.publish(subject, payload).await.map_err(text)?,
+            Mode::Live if fields.is_empty() => client.publish(subject, payload).await.map_err(text)?,
+            Mode::Live => client.publish_with_headers(subject, fields, payload).await.map_err(text)?,
             Mode::Durable => {
-                answers.push(stream.publish(subject, payload).await.map_err(text)?);
+                let mut message = PublishMessage::build().payload(payload);
+                if !fields.is_empty() {
+                    message = message.headers(fields);
+                }
+                answers.push(stream.send_publish(subject, message).await.map_err(text)?);
                 if WINDOW as usize <= answers.len() {
                     for answer in answers.drain(..WINDOW as usize / 2) {
                         answer.await.map_err(text)?;
