@@ -251,6 +251,7 @@ fn messages_that_the_stream_has_lost_come_again() {
     wait_until("they are delivered", || {
         sites.hq.iter().map(|hq| hq.site("plant1")["imported"].as_u64().unwrap_or(0)).sum::<u64>() == 50
     });
+    let_time_pass(Duration::from_secs(1), "the position is stored");
     sites.hq.iter_mut().for_each(|hq| hq.process.signal("TERM"));
     sites.hq.drain(..).for_each(|mut hq| assert!(hq.process.ended().success()));
     publish(&publisher, 50..120);

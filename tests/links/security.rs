@@ -381,6 +381,7 @@ fn lost_messages_come_again_in_a_realm() {
     let plant = realm.gateway("P.test", &hub, &["site=plant1", "link-durable=orders.>"]);
     let hq = start_hq();
     wait_until("hq reads the stream", || !hq.link()["durable"]["position"].is_null());
+    let_time_pass(Duration::from_secs(1), "the position is stored");
     drop(hq);
     let publisher = plant.attach();
     for number in 0..50 {

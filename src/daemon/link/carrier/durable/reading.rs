@@ -52,8 +52,12 @@ impl LinkCarrier {
             match read {
                 Ok(()) => {
                     self.gateway.borrow_mut().durable_mut().stop_reading();
+                    // Meanwhile the LAN repairs what it has lost of the last messages.
                     sleep(POSITION_INTERVAL).await;
-                    self.end_reading(context).await;
+                    if !self.may_read() {
+                        self.end_reading(context).await;
+                    }
+                    self.durable.stored.set(None);
                 }
                 Err(reason) => {
                     self.durable.stored.set(None);
@@ -69,7 +73,12 @@ impl LinkCarrier {
 
     /// Ends the reading, and stores how far it was. Another gateway continues there.
     pub(in crate::daemon::link::carrier) async fn end_reading(&self, context: &Context) {
-        let position = self.gateway.borrow_mut().durable_mut().stop_reading();
+        let position = {
+            let mut gateway = self.gateway.borrow_mut();
+            let durable = gateway.durable_mut();
+            // The LAN of a gateway that leaves may not take the last message any more.
+            durable.position().or_else(|| durable.stop_reading())
+        };
         let Some((position, stored)) = position.zip(self.durable.stored.take()) else { return };
         if position != stored.position && self.is_connected.get() {
             let write = self.write_position(context, position, stored.revision);
@@ -221,50 +230,63 @@ impl LinkCarrier {
         let Some(WrittenPosition { position: mut reached, .. }) = self.durable.stored.get() else {
             return Ok(ReadingEnd::Over);
         };
-        // Nothing waits for the answer to a write.
+        // Only the end of the reading waits for the answer to a write.
         let mut write = pin!(Fuse::terminated());
         let mut check_end = pin!(sleep(CHECK_TIME));
-        loop {
-            let (has_room, is_delivered, position) = {
-                let gateway = self.gateway.borrow();
-                let durable = gateway.durable();
-                (durable.has_room(), durable.is_delivered(), durable.position())
-            };
-            let Some(position) = position else { return Ok(ReadingEnd::Over) };
-            let unstored = self.durable.stored.get().filter(|stored| stored.position != reached);
-            let is_idle = is_delivered && position == reached && unstored.is_none();
-            tokio::select! {
-                // Messages that the reader has received come before the end of its connection.
-                biased;
-                written = &mut write => {
-                    if !self.on_position_written(written) {
-                        return Ok(ReadingEnd::Over);
+        let reading = async {
+            loop {
+                let (has_room, is_delivered, position) = {
+                    let gateway = self.gateway.borrow();
+                    let durable = gateway.durable();
+                    (durable.has_room(), durable.is_delivered(), durable.position())
+                };
+                let Some(position) = position else { return Ok(ReadingEnd::Over) };
+                let unstored = self.durable.stored.get().filter(|stored| stored.position != reached);
+                let is_idle = is_delivered && position == reached && unstored.is_none();
+                tokio::select! {
+                    // Messages that the reader has received come before the end of its connection.
+                    biased;
+                    written = &mut write => {
+                        if !self.on_position_written(written) {
+                            return Ok(ReadingEnd::Over);
+                        }
                     }
-                }
-                _ = ticks.tick(), if !is_idle => {
-                    if let Some(WrittenPosition { revision, .. }) = unstored.filter(|_| write.is_terminated()) {
-                        write.set(self.write_position(context, reached, revision).fuse());
+                    _ = ticks.tick(), if !is_idle => {
+                        if let Some(WrittenPosition { revision, .. }) = unstored.filter(|_| write.is_terminated()) {
+                            write.set(self.write_position(context, reached, revision).fuse());
+                        }
+                        reached = position;
                     }
-                    reached = position;
-                }
-                read = reader.read(), if has_room => {
-                    let Some(ReadMessage { arrival, message }) = read? else { return Ok(ReadingEnd::Gap) };
-                    if unchecked.take().is_some_and(|position| position.is_reused_by(arrival)) {
-                        tracing::warn!(%position, "the stream has other messages before the position");
-                        return Ok(ReadingEnd::Reused);
+                    read = reader.read(), if has_room => {
+                        let Some(ReadMessage { arrival, message }) = read? else { return Ok(ReadingEnd::Gap) };
+                        if unchecked.take().is_some_and(|position| position.is_reused_by(arrival)) {
+                            tracing::warn!(%position, "the stream has other messages before the position");
+                            return Ok(ReadingEnd::Reused);
+                        }
+                        self.on_read(arrival, received_message(message));
                     }
-                    self.on_read(arrival, received_message(message));
-                }
-                () = self.durable.for_room.notified(), if !has_room => {}
-                () = self.durable.for_read.notified() => {
-                    let has_new = self.durable.subjects.borrow().has_new(Clock::now().instant);
-                    if !self.may_read() || has_new || self.durable.has_lost_end.get() {
-                        return Ok(ReadingEnd::Over);
+                    () = self.durable.for_room.notified(), if !has_room => {}
+                    () = self.durable.for_read.notified() => {
+                        if self.is_reading_over() {
+                            return Ok(ReadingEnd::Over);
+                        }
                     }
+                    () = &mut check_end, if unchecked.is_some() && has_room => return Ok(ReadingEnd::Reused),
                 }
-                () = &mut check_end, if unchecked.is_some() && has_room => return Ok(ReadingEnd::Reused),
             }
+        };
+        let end = reading.await;
+        if !write.is_terminated()
+            && let Ok(written) = timeout(LAST_WRITE_TIMEOUT, &mut write).await
+        {
+            self.on_position_written(written);
         }
+        end
+    }
+
+    fn is_reading_over(&self) -> bool {
+        let has_new_subjects = self.durable.subjects.borrow().has_new(Clock::now().instant);
+        !self.may_read() || has_new_subjects || self.durable.has_lost_end.get()
     }
 
     /// Handles the answer to a write of the position. Returns false if another gateway has written one.
