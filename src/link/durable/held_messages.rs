@@ -4,7 +4,7 @@ use super::stored::StoredMessage;
 use crate::link::envelope::LinkEnvelope;
 use crate::link::position::StreamPoint;
 use crate::link::remote_stream_key::RemoteStreamKey;
-use crate::time::Instant;
+use crate::time::{Instant, WallTime};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 
@@ -14,6 +14,16 @@ struct HeldMessage {
     /// Time of its arrival.
     at: Instant,
     stored: StoredMessage,
+}
+
+/// When a message that waits has arrived.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct HeldArrival {
+    pub(super) key: RemoteStreamKey,
+    /// Time of its arrival at this gateway.
+    pub(super) since: Instant,
+    /// Time of its arrival in the stream.
+    pub(super) at: WallTime,
 }
 
 /// A stream with messages that wait for earlier ones.
@@ -30,8 +40,8 @@ pub(super) struct HeldStream {
 #[derive(Debug, Default)]
 pub(super) struct HeldMessages {
     streams: BTreeMap<RemoteStreamKey, VecDeque<HeldMessage>>,
-    /// Streams of the messages, by the times of their arrival and their stream sequences.
-    by_arrival: BTreeMap<(Instant, u64), RemoteStreamKey>,
+    /// The messages, by the times of their arrival and their stream sequences.
+    by_arrival: BTreeMap<(Instant, u64), HeldArrival>,
     bytes: usize,
 }
 
@@ -39,7 +49,8 @@ impl HeldMessages {
     /// Holds a message back from now on.
     pub(super) fn put(&mut self, now: Instant, key: RemoteStreamKey, stored: StoredMessage) {
         self.bytes += stored.bytes();
-        self.by_arrival.insert((now, stored.arrival.sequence), key.clone());
+        let arrival = HeldArrival { key: key.clone(), since: now, at: stored.arrival.at };
+        self.by_arrival.insert((now, stored.arrival.sequence), arrival);
         let held = self.streams.entry(key).or_default();
         let is_earlier =
             |other: &HeldMessage| other.stored.point().zip(stored.point()).is_some_and(|(one, own)| one.precedes(own));
@@ -80,9 +91,9 @@ impl HeldMessages {
         Some(stored)
     }
 
-    /// Returns the time since which the oldest message has waited, and its stream.
-    pub(super) fn oldest(&self) -> Option<(Instant, &RemoteStreamKey)> {
-        self.by_arrival.first_key_value().map(|((since, _), key)| (*since, key))
+    /// Returns the message that has waited longest.
+    pub(super) fn oldest(&self) -> Option<&HeldArrival> {
+        self.by_arrival.first_key_value().map(|(_, oldest)| oldest)
     }
 
     /// Returns the bytes that the messages take.

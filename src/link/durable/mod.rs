@@ -12,7 +12,6 @@ mod announcement;
 mod delivered_messages;
 mod held_messages;
 mod hub_position;
-mod reading_time;
 mod restore_request;
 mod restoring;
 mod retained_messages;
@@ -325,8 +324,8 @@ impl DurableGateway {
         self.import.on_position(position);
     }
 
-    /// Ends the reading of the stream, and returns the position of the last one that this gateway has ended. What was read
-    /// and not delivered is read again.
+    /// Ends the reading of the stream. What was read and not delivered is read again. Returns the position at which this
+    /// gateway has stopped last; `None` if it has never read.
     pub fn stop_reading(&mut self) -> Option<HubPosition> {
         self.own_position = self.import.stop().or(self.own_position);
         self.stored_time = None;

@@ -34,8 +34,12 @@ impl MissingMessages {
     /// Adds the messages of another gap of the stream, which overlaps this one. Two sites may miss the same ones.
     pub(super) fn merge(&mut self, other: &MissingMessages) {
         let is_same = (self.after, self.before) == (other.after, other.before);
-        let count_max = self.count_max.saturating_add(other.count_max);
-        self.count_max = if is_same { self.count_max.max(other.count_max) } else { count_max };
+        self.count_max = match (self.after, other.after) {
+            _ if is_same => self.count_max.max(other.count_max),
+            (Some(_), Some(_)) => self.count_max.saturating_add(other.count_max),
+            // The missing ones of the earlier gap may be anywhere.
+            _ => u64::MAX,
+        };
         self.after = self.after.min(other.after);
         self.before = self.before.max(other.before);
     }

@@ -26,6 +26,7 @@ pub(super) struct RequestedMessages {
 
 #[derive(Debug)]
 struct RequestedGap {
+    /// Time of the last request.
     at: Instant,
     missing: MissingMessages,
 }
@@ -47,6 +48,7 @@ impl RequestedMessages {
         }
     }
 
+    /// Returns the keys of the gaps that overlap this one.
     fn overlapping(&self, missing: &MissingMessages) -> Vec<(LinkStreamKey, Seq)> {
         let later = self.gaps.range((missing.begin(), Bound::Unbounded));
         let overlaps = |gap: &RequestedGap| {
@@ -115,7 +117,7 @@ mod tests {
                 &[missing(a, Some(3), 7, 3), missing(b, Some(3), 7, 3)],
             ),
             ("one in another", &[missing(a, Some(3), 9, 5), missing(a, Some(4), 6, 1)], &[missing(a, Some(3), 9, 6)]),
-            ("with the begin", &[missing(a, None, 4, 2), missing(a, Some(2), 8, 1)], &[missing(a, None, 8, 3)]),
+            ("with the begin", &[missing(a, None, 4, 2), missing(a, Some(2), 8, 1)], &[missing(a, None, 8, u64::MAX)]),
             (
                 "several",
                 &[missing(a, Some(1), 3, 1), missing(a, Some(5), 9, 3), missing(a, Some(2), 6, 3)],

@@ -9,7 +9,7 @@ use super::hub_position::{HubPosition, StoredArrival};
 use crate::link::envelope::{LinkEnvelope, ORIGIN_HEADER};
 use crate::link::position::StreamPoint;
 use crate::link::stream_counts::CountedMessage;
-use crate::message::{HeaderError, Headers, Message};
+use crate::message::{Count, HeaderError, Headers, Message};
 
 /// Key of the header field that marks a durable message at the cluster.
 pub const DURABLE_HEADER: &str = "Seqcast-Durable";
@@ -87,6 +87,13 @@ pub(super) struct DurableOrigin {
     pub(super) envelope: LinkEnvelope,
     /// Number of messages before it in its stream that its LAN has lost, at least.
     pub(super) lost: u64,
+}
+
+impl DurableOrigin {
+    /// Returns whether all of these messages before it are lost on its LAN, so that nothing waits for them.
+    pub(super) fn explains(&self, missing: Count) -> bool {
+        missing.min() <= self.lost
+    }
 }
 
 impl StoredMessage {

@@ -15,13 +15,13 @@
 //!
 //! [`RepeatFilter`]: crate::link::repeat_filter::RepeatFilter
 
+mod holding;
 mod review;
 mod waiting;
 
 use super::delivered_messages::{DeliveredMessages, Deliverer};
 use super::held_messages::HeldMessages;
 use super::hub_position::{HubPosition, StoredArrival};
-use super::reading_time::ReadingTime;
 use super::stored::{DurableOrigin, StoredMessage};
 use super::uncertain_streams::UncertainStreams;
 use crate::link::envelope::LinkEnvelope;
@@ -31,6 +31,7 @@ use crate::link::remote_stream_key::RemoteStreamKey;
 use crate::link::site_loss::SiteLoss;
 use crate::link::site_name::SiteName;
 use crate::message::{Count, Epoch};
+use crate::seqno::Seq;
 use crate::subject::Subject;
 use crate::subject::pattern_set::PatternSet;
 use crate::time::{Instant, WallTime};
@@ -39,10 +40,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-/// [`ReadingTime`] for which messages wait for an earlier one of their stream: longer than an exporter needs to take over
-/// and to send again.
-const GAP_TIMEOUT: Duration = Duration::from_secs(15);
-/// Maximum bytes of these messages. Further ones wait in the stream.
+/// Maximum bytes of the messages that wait for earlier ones. Further ones wait in the stream.
 const HELD_BYTES_MAX: usize = 64 << 20;
 /// Maximum bytes that wait for the LAN. Further ones wait in the stream.
 const READY_BYTES_MAX: usize = 4 << 20;
@@ -109,13 +107,14 @@ pub(super) struct StoredImport {
     reviewed: BTreeSet<RemoteStreamKey>,
     /// The last point of each stream with messages that wait for the LAN.
     ready_to: BTreeMap<RemoteStreamKey, StreamPoint>,
-    /// Messages that wait for earlier ones of their streams, since some [`ReadingTime`].
+    /// Messages that wait for earlier ones of their streams.
     held: HeldMessages,
-    reading_time: ReadingTime,
+    /// The last time at which nothing was read, since the LAN had to take too many bytes before.
+    lan_was_behind: Option<Instant>,
     /// Time before which no further request for the earlier ones is due.
     request_at: Instant,
-    /// The last stream that a request named, if others wait for the next one.
-    requested_to: Option<RemoteStreamKey>,
+    /// The last gap that a request named, if others wait for the next one: its stream, and the message behind it.
+    requested_to: Option<(RemoteStreamKey, Seq)>,
     ready: VecDeque<StoredDelivery>,
     ready_bytes: usize,
     unconfirmed: Option<Unconfirmed>,
@@ -146,7 +145,7 @@ impl StoredImport {
             reviewed: BTreeSet::new(),
             ready_to: BTreeMap::new(),
             held: HeldMessages::default(),
-            reading_time: ReadingTime::default(),
+            lan_was_behind: None,
             request_at: Instant::ZERO,
             requested_to: None,
             ready: VecDeque::new(),
@@ -187,7 +186,7 @@ impl StoredImport {
         self.read_to = None;
         self.arrivals.clear();
         self.open.clear();
-        (self.held, self.reading_time) = (HeldMessages::default(), ReadingTime::default());
+        (self.held, self.lan_was_behind) = (HeldMessages::default(), None);
         self.ready.clear();
         self.ready_to.clear();
         self.ready_bytes = 0;
@@ -319,7 +318,7 @@ impl StoredImport {
             }
             MessageOrder::Early => {
                 self.open.insert(stored.arrival.sequence);
-                self.held.put(self.reading_time.at(now), key, stored);
+                self.held.put(now, key, stored);
             }
         }
     }
@@ -336,7 +335,7 @@ impl StoredImport {
             return MessageOrder::Repeated;
         }
         match self.missing_before(key, origin) {
-            Some(missing) if origin.lost < missing.min() => MessageOrder::Early,
+            Some(missing) if !origin.explains(missing) => MessageOrder::Early,
             missing => MessageOrder::Next(missing),
         }
     }
@@ -383,27 +382,10 @@ impl StoredImport {
         }
     }
 
-    /// Reports messages that did not arrive within the hold time, and releases those behind them.
-    pub(super) fn on_tick(&mut self, now: Instant) {
-        while let Some((since, key)) = self.held.oldest()
-            && since + GAP_TIMEOUT <= self.reading_time.at(now)
-        {
-            let key = key.clone();
-            // Another gateway may have delivered some of them.
-            self.release(now, &key);
-            let first = self.held.first(&key);
-            let missing = first.and_then(|first| self.missing_before(&key, first.origin.as_ref()?));
-            if let Some(stored) = self.held.pop_first(&key) {
-                self.deliver(now, key.clone(), stored, missing);
-            }
-            self.release(now, &key);
-        }
-    }
-
     /// Returns the time of the next [`StoredImport::on_tick`], [`StoredImport::poll`] or
     /// [`StoredImport::restore_requests`].
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let held = self.held.oldest().and_then(|(since, _)| self.reading_time.when(since + GAP_TIMEOUT));
+        let held = self.held.oldest().map(|oldest| self.hold_end(oldest));
         let ready = (!self.ready.is_empty()).then_some(self.next_delivery_at);
         held.into_iter().chain(self.request_due()).chain(ready).min()
     }
@@ -418,7 +400,7 @@ impl StoredImport {
         }
         // Another gateway may have delivered them before this one heard of the stream, unless their LAN has lost them.
         let is_uncertain = !is_awaited && self.uncertain_streams.contains(now, &key);
-        let missing = missing.map(|missing| match is_uncertain && origin.lost < missing.min() {
+        let missing = missing.map(|missing| match is_uncertain && !origin.explains(missing) {
             true => Count::from_bounds(0, missing.max()),
             false => missing,
         });
@@ -435,7 +417,7 @@ impl StoredImport {
     fn push_ready(&mut self, now: Instant, delivery: StoredDelivery) {
         self.ready_bytes += delivery.stored.bytes();
         self.ready.push_back(delivery);
-        self.reading_time.set_running(now, !self.is_lan_behind());
+        self.note_room(now);
     }
 
     /// Returns the next message for the LAN, at the permitted rate. The LAN has taken the one before.
@@ -446,7 +428,7 @@ impl StoredImport {
         }
         let next = self.ready.pop_front()?;
         self.ready_bytes -= next.stored.bytes();
-        self.reading_time.set_running(now, !self.is_lan_behind());
+        self.note_room(now);
         let origin = next.stored.origin.as_ref();
         let stream = origin.map(|origin| (key_of(origin, &next.stored.message.subject), origin.envelope.point));
         self.unconfirmed = Some(Unconfirmed { arrival: next.stored.arrival, stream });
@@ -584,21 +566,42 @@ mod tests {
         assert_eq!(delivered(&mut import, at(716)), [("44".into(), Some(Count::Exact(1)))], "it is known by now");
     }
 
+    /// Lets the import read a message of a client that fills the room for those that wait for the LAN.
+    fn fill(import: &mut StoredImport, now: Instant, sequence: u64) {
+        let of_client = Message::new(SUBJECT.parse().unwrap(), vec![b'x'; READY_BYTES_MAX]);
+        import.on_stored(now, arrival(sequence), StoredMessage::read(arrival(sequence), of_client));
+    }
+
     #[test]
-    fn time_without_room_does_not_count() {
+    fn message_waits_for_what_is_not_read() {
         let mut import = StoredImport { bytes_per_second: 200_000, ..import() };
         hear(&mut import, 99, 40);
         read(&mut import, at(0), 101, 42);
-        for sequence in [102, 103] {
-            let of_client = Message::new(SUBJECT.parse().unwrap(), vec![b'x'; READY_BYTES_MAX]);
-            import.on_stored(at(0), arrival(sequence), StoredMessage::read(arrival(sequence), of_client));
-        }
+        [102, 103].into_iter().for_each(|sequence| fill(&mut import, at(0), sequence));
         assert_eq!((delivered(&mut import, at(0)).len(), import.has_room()), (1, false));
-        assert!(delivered(&mut import, at(20)).is_empty() && import.request_due().is_none());
+        assert_eq!(import.request_due(), Some(at(1)), "it may be missing all the same");
+        assert!(delivered(&mut import, at(20)).is_empty(), "it may be in the stream");
         assert_eq!((delivered(&mut import, at(21)).len(), import.has_room()), (1, true));
-        assert_eq!(import.request_due(), Some(at(22)));
-        read(&mut import, at(22), 104, 41);
+        read(&mut import, at(21), 104, 41);
         assert_eq!(delivered(&mut import, at(60)), ["41", "42"].map(|number| (number.to_owned(), None)));
+    }
+
+    #[test]
+    fn message_waits_until_enough_was_read() {
+        let mut import = StoredImport { bytes_per_second: 200_000, ..import() };
+        hear(&mut import, 99, 40);
+        read(&mut import, at(0), 101, 42);
+        [102, 116].into_iter().for_each(|sequence| fill(&mut import, at(0), sequence));
+        assert_eq!(delivered(&mut import, at(0)).len(), 1);
+        import.on_tick(at(14));
+        assert_eq!(import.held.oldest().map(|oldest| oldest.since), Some(at(0)));
+        import.on_tick(at(15));
+        assert!(import.held.oldest().is_none(), "messages of 15 s behind it were read");
+        let mut idle = self::import();
+        hear(&mut idle, 99, 40);
+        read(&mut idle, at(0), 101, 42);
+        assert_eq!(idle.deadline(), Some(at(1)), "the request");
+        assert_eq!(delivered(&mut idle, at(15)).len(), 1, "everything is read");
     }
 
     #[test]
@@ -615,6 +618,25 @@ mod tests {
         assert_eq!(gaps, [(Some(seq(40)), seq(43), 2), (Some(seq(44)), seq(47), 2)]);
         assert!(import.restore_requests(at(2)).is_empty());
         assert_eq!(import.restore_requests(at(3)).len(), 1);
+    }
+
+    #[test]
+    fn many_gaps_are_requested_in_turn() {
+        let mut import = import();
+        hear(&mut import, 99, 40);
+        (1..=100).for_each(|gap| read(&mut import, at(0), 100 + gap, 40 + 2 * gap));
+        let mut requested = |now: Instant| -> Vec<u64> {
+            let requests = import.restore_requests(now);
+            requests
+                .values()
+                .flat_map(|request| request.messages().collect::<Vec<_>>())
+                .map(|gap| gap.before.count())
+                .collect()
+        };
+        let [first, next] = [at(1), at(1) + Duration::from_millis(100)].map(&mut requested);
+        let all: Vec<u64> = (1..=100).map(|gap| 40 + 2 * gap).collect();
+        assert_eq!((first.len(), [first.clone(), next].concat()), (64, all));
+        assert_eq!((requested(at(2)).len(), requested(at(4))), (0, first), "from the begin");
     }
 
     #[test]

@@ -18,7 +18,7 @@ const AWAITED_MAX: usize = 65_536;
 const REQUEST_DELAY: Duration = Duration::from_secs(1);
 /// Interval of further requests.
 const REQUEST_INTERVAL: Duration = Duration::from_secs(2);
-/// Pause between the requests for parts of the streams, if they are many.
+/// Pause between requests, if a single one cannot name all gaps.
 const REQUEST_PAUSE: Duration = Duration::from_millis(100);
 
 impl StoredImport {
@@ -57,8 +57,7 @@ impl StoredImport {
 
     /// Returns the time of the next request for messages, if some are missing.
     pub(super) fn request_due(&self) -> Option<Instant> {
-        let (since, _) = self.held.oldest()?;
-        Some(self.request_at.max(self.reading_time.when(since + REQUEST_DELAY)?))
+        Some(self.request_at.max(self.held.oldest()?.since + REQUEST_DELAY))
     }
 
     /// Returns the requests for the messages that others wait for, one for each site, if it is time for them.
@@ -67,19 +66,22 @@ impl StoredImport {
         if self.request_due().is_none_or(|due| now < due) {
             return requests;
         }
-        let behind = self.requested_to.take();
-        let mut count = 0;
-        for (key, _) in self.held.streams_behind(behind.as_ref()) {
-            let gaps = self.missing_messages(key).take(REQUESTED_GAPS_MAX - count);
-            for missing in gaps {
+        let last = self.requested_to.take();
+        let last_stream = last.as_ref().map(|(key, _)| key);
+        let others = self.held.streams_behind(last_stream).map(|(key, _)| key);
+        let (mut count, mut named) = (0, None);
+        'gaps: for key in last_stream.into_iter().chain(others) {
+            let named_to = last.as_ref().filter(|(stream, _)| stream == key).map(|(_, before)| *before);
+            for missing in self.missing_messages(key).filter(|missing| named_to < Some(missing.before)) {
                 requests.entry(key.site.clone()).or_default().push(&missing);
                 count += 1;
-            }
-            if count == REQUESTED_GAPS_MAX {
-                self.requested_to = Some(key.clone());
-                break;
+                if count == REQUESTED_GAPS_MAX {
+                    named = Some((key.clone(), missing.before));
+                    break 'gaps;
+                }
             }
         }
+        self.requested_to = named;
         self.request_at = now + if self.requested_to.is_some() { REQUEST_PAUSE } else { REQUEST_INTERVAL };
         requests
     }
@@ -95,7 +97,7 @@ impl StoredImport {
         let later = self.held.neighbours(key).filter_map(|(one, next)| {
             let (last, origin) = (one.point()?, next.origin.as_ref()?);
             let point = &origin.envelope.point;
-            let missing = point.missing_since(last).filter(|missing| origin.lost < missing.min())?;
+            let missing = point.missing_since(last).filter(|missing| !origin.explains(*missing))?;
             Some((Some(last), point, missing))
         });
         first.into_iter().chain(later).filter_map(|(last, point, missing)| {
