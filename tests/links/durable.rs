@@ -80,7 +80,7 @@ pub(super) fn durable(gateway: &Gateway) -> Value {
     gateway.link()["durable"].clone()
 }
 
-fn publish(publisher: &Bus, numbers: Range<u64>) {
+pub(super) fn publish(publisher: &Bus, numbers: Range<u64>) {
     for number in numbers {
         publisher.publish(message(&format!("orders.{}", number % 7), &number.to_string())).expect("published");
     }

@@ -1,6 +1,6 @@
 //! Links of a realm: signatures, certificates, and clients of the cluster that forge or replay messages.
 
-use super::durable::{assert_whole, delete_stored, receive};
+use super::durable::{Hub, assert_whole, delete_stored, durable, publish, receive};
 use super::requests::{Responder, ask_until_answered};
 use super::{Gateway, all_messages, origin, payload, subscribe};
 use crate::listeners::client::{ListenerClient, Nats};
@@ -324,32 +324,52 @@ fn revoked_gateway_is_not_heard_any_more() {
     assert!(health(&hq).contains("revoked"), "{}", health(&hq));
 }
 
+/// A site that exports `orders.>` to the stream, and one that imports it, in a realm.
+struct RealmSites {
+    hub: Hub,
+    realm: Realm,
+    /// The LAN of the importing site.
+    lan: Place,
+}
+
+impl RealmSites {
+    fn new() -> RealmSites {
+        let realm = Realm::new("pki");
+        realm.join("P.test", &["orders.>", "_SEQCAST.LINK.*", "_SEQCAST.LINK.SITE.plant1"]);
+        RealmSites { hub: Hub::start(), realm, lan: Place::new() }
+    }
+
+    /// Starts both. The second one reads the stream.
+    fn start(&self) -> [Gateway; 2] {
+        let settings = ["site=plant1", "link-durable=orders.>"];
+        let sites = [self.realm.gateway("P.test", &self.hub.server, &settings), self.start_hq()];
+        wait_until("hq reads the stream", || !durable(&sites[1])["position"].is_null());
+        sites
+    }
+
+    fn start_hq(&self) -> Gateway {
+        let settings = ["site=hq", "link-import=orders.>"];
+        self.realm.gateway_on("H.test", self.lan.port(), &self.hub.server, &settings)
+    }
+}
+
 #[test]
 fn durable_messages_verify_after_their_gateway_ended() {
-    let files = Place::new();
-    let hub = NatsServer::start(&["--jetstream", "--store_dir", &files.dir().display().to_string()]);
-    let realm = Realm::new("pki");
-    realm.join("P.test", &["orders.>", "_SEQCAST.LINK.*", "_SEQCAST.LINK.SITE.plant1"]);
-    let lan = Place::new();
-    let start_hq = || realm.gateway_on("H.test", lan.port(), &hub, &["site=hq", "link-import=orders.>"]);
-    let plant = realm.gateway("P.test", &hub, &["site=plant1", "link-durable=orders.>"]);
-    let hq = start_hq();
-    wait_until("hq reads the stream", || !hq.link()["durable"]["position"].is_null());
+    let sites = RealmSites::new();
+    let [plant, hq] = sites.start();
     plant.attach().publish(message("orders.0", "first")).expect("published");
     wait_until("hq has it", || hq.site("plant1")["imported"] == 1);
     let_time_pass(Duration::from_secs(1), "the position is stored");
     drop(hq);
     let publisher = plant.attach();
-    for number in 0..200 {
-        publisher.publish(message(&format!("orders.{}", number % 7), &number.to_string())).expect("published");
-    }
-    wait_until("the stream has them", || plant.link()["durable"]["stored"] == 201);
+    publish(&publisher, 0..200);
+    wait_until("the stream has them", || durable(&plant)["stored"] == 201);
     drop((publisher, plant));
-    let mut stranger = Intruder::connect(&realm, "P.test", &hub);
+    let mut stranger = Intruder::connect(&sites.realm, "P.test", &sites.hub.server);
     stranger.publish(&message("orders.0", "of a stranger"));
     stranger.publish_signed(exported("hq", "orders.0"));
     // It comes before the position is read.
-    let hq = start_hq();
+    let hq = sites.start_hq();
     let subscriber = hq.attach();
     let subscription = subscribe(&subscriber, "orders.>");
     let mut messages = Vec::new();
@@ -372,27 +392,17 @@ fn durable_messages_verify_after_their_gateway_ended() {
 
 #[test]
 fn lost_messages_come_again_in_a_realm() {
-    let files = Place::new();
-    let hub = NatsServer::start(&["--jetstream", "--store_dir", &files.dir().display().to_string()]);
-    let realm = Realm::new("pki");
-    realm.join("P.test", &["orders.>", "_SEQCAST.LINK.*", "_SEQCAST.LINK.SITE.plant1"]);
-    let lan = Place::new();
-    let start_hq = || realm.gateway_on("H.test", lan.port(), &hub, &["site=hq", "link-import=orders.>"]);
-    let plant = realm.gateway("P.test", &hub, &["site=plant1", "link-durable=orders.>"]);
-    let hq = start_hq();
-    wait_until("hq reads the stream", || !hq.link()["durable"]["position"].is_null());
+    let sites = RealmSites::new();
+    let [plant, hq] = sites.start();
     let_time_pass(Duration::from_secs(1), "the position is stored");
     drop(hq);
-    let publisher = plant.attach();
-    for number in 0..50 {
-        publisher.publish(message(&format!("orders.{}", number % 7), &number.to_string())).expect("published");
-    }
-    wait_until("the stream has them", || plant.link()["durable"]["stored"] == 50);
-    delete_stored(&hub, &(11..=30).collect::<Vec<u64>>());
-    let hq = start_hq();
+    publish(&plant.attach(), 0..50);
+    wait_until("the stream has them", || durable(&plant)["stored"] == 50);
+    delete_stored(&sites.hub.server, &(11..=30).collect::<Vec<u64>>());
+    let hq = sites.start_hq();
     let subscriber = hq.attach();
     assert_whole(&receive(&subscribe(&subscriber, "orders.>"), 50), 0..50);
-    wait_until("they are counted", || plant.link()["durable"]["restored"] == 20);
+    wait_until("they are counted", || durable(&plant)["restored"] == 20);
     assert_eq!(hq.site("plant1")["lost_max"], 0);
 }
 
