@@ -64,25 +64,6 @@ pub struct Load {
     pub has_fields: bool,
 }
 
-impl Load {
-    /// Returns the header fields with which a client sends a message: the origin, and for the stream an id.
-    fn fields(&self, number: u64) -> HeaderMap {
-        let mut fields = HeaderMap::new();
-        if self.has_fields {
-            let origin = format!(
-                "plant1 6b1f90a2c3d4e5f6 3 {number} 1102 {number} b41c09e2aa70d355 A.test 5c19adc0{number:08x} {number} b8335b8"
-            );
-            fields.insert("Seqcast-Origin", origin.as_str());
-            if self.mode == Mode::Durable {
-                fields.insert("Seqcast-Durable", "0");
-                let run = now().since(Instant::ZERO).as_nanos();
-                fields.insert("Nats-Msg-Id", format!("{run:x} 5c19adc0{number:08x}"));
-            }
-        }
-        fields
-    }
-}
-
 /// Outcome of a run.
 #[derive(Debug, Default)]
 pub struct Received {
@@ -112,6 +93,26 @@ impl Progress {
     fn is_full(&self, sent: u64, stalled_since: Instant) -> bool {
         let is_stalled = SILENCE < now().since(stalled_since);
         WINDOW <= sent - self.received.load(Ordering::Relaxed) && !is_stalled
+    }
+
+    /// Returns the header fields with which a client sends a message, if it does: the origin, and for the stream an id.
+    fn fields(&self, number: u64) -> Option<HeaderMap> {
+        let Load { mode, has_fields, .. } = self.load;
+        if !has_fields {
+            return None;
+        }
+        let mut fields = HeaderMap::new();
+        let origin = format!(
+            "plant1 6b1f90a2c3d4e5f6 3 {number} 1102 {number} b41c09e2aa70d355 A.test 5c19adc0{number:08x} {number} b8335b8"
+        );
+        fields.insert("Seqcast-Origin", origin.as_str());
+        if mode == Mode::Durable {
+            fields.insert("Seqcast-Durable", "0");
+            // The stream drops ids that it has seen, also in an earlier run.
+            let run = self.begun.since(Instant::ZERO).as_nanos();
+            fields.insert("Nats-Msg-Id", format!("{run:x} 5c19adc0{number:08x}"));
+        }
+        Some(fields)
     }
 
     fn payload(&self, number: u64) -> Vec<u8> {
@@ -203,15 +204,15 @@ async fn send_by_client(address: String, progress: &Progress) -> Outcome<()> {
             tokio::time::sleep(PAUSE).await;
         }
         let payload = Bytes::from(progress.payload(number));
-        let fields = progress.load.fields(number);
-        match progress.load.mode {
-            Mode::Live if fields.is_empty() => client.publish(subject, payload).await.map_err(text)?,
-            Mode::Live => client.publish_with_headers(subject, fields, payload).await.map_err(text)?,
-            Mode::Durable => {
-                let mut message = PublishMessage::build().payload(payload);
-                if !fields.is_empty() {
-                    message = message.headers(fields);
-                }
+        match (progress.load.mode, progress.fields(number)) {
+            (Mode::Live, None) => client.publish(subject, payload).await.map_err(text)?,
+            (Mode::Live, Some(fields)) => client.publish_with_headers(subject, fields, payload).await.map_err(text)?,
+            (Mode::Durable, fields) => {
+                let message = PublishMessage::build().payload(payload);
+                let message = match fields {
+                    Some(fields) => message.headers(fields),
+                    None => message,
+                };
                 answers.push(stream.send_publish(subject, message).await.map_err(text)?);
                 if WINDOW as usize <= answers.len() {
                     for answer in answers.drain(..WINDOW as usize / 2) {
