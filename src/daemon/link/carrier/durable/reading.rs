@@ -49,9 +49,9 @@ impl LinkCarrier {
                 continue;
             }
             let read = self.read_stream(context).await;
+            self.gateway.borrow_mut().durable_mut().stop_reading();
             match read {
                 Ok(()) => {
-                    self.gateway.borrow_mut().durable_mut().stop_reading();
                     // Meanwhile the LAN repairs what it has lost of the last messages.
                     sleep(POSITION_INTERVAL).await;
                     if !self.may_read() {
@@ -61,7 +61,6 @@ impl LinkCarrier {
                 }
                 Err(reason) => {
                     self.durable.stored.set(None);
-                    self.gateway.borrow_mut().durable_mut().stop_reading();
                     tracing::warn!(reason, "the link cannot read the stream of the cluster");
                     let fault = format!("the stream cannot be read: {reason}");
                     self.report.set_stream_fault(StreamTask::Read, Some(fault));
