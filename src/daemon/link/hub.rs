@@ -3,7 +3,7 @@
 use super::credentials::LinkCredentials;
 use super::hub_tls::CertificateRefusal;
 use crate::config::HubAddress;
-use crate::link::durable::STORED_HEADER;
+use crate::link::durable::{DURABLE_HEADER, STORED_HEADER};
 use crate::link::envelope::ORIGIN_HEADER;
 use crate::link::signatures::CERTIFICATE_PREFIX;
 use crate::link::site_name::SiteName;
@@ -22,7 +22,7 @@ use tokio::sync::mpsc::{Receiver, channel};
 
 /// Maximum number of messages of one subscription that wait in the client. The link takes them in its next turn. Further
 /// ones are lost.
-const MESSAGES_MAX: usize = 16_384;
+pub(super) const MESSAGES_MAX: usize = 16_384;
 /// Maximum number of messages that wait in the client. After an outage it sends those that are left.
 const COMMANDS_MAX: usize = 64;
 /// Maximum number of events of the connection that wait.
@@ -163,7 +163,7 @@ impl Hub {
 
 /// Returns a subject as one of the cluster.
 pub(super) fn hub_subject(subject: &Subject) -> async_nats::Subject {
-    async_nats::Subject::from(&*String::from_utf8_lossy(subject.as_bytes()))
+    async_nats::Subject::from(subject.as_str())
 }
 
 /// Returns header fields as those of a message for the cluster.
@@ -171,8 +171,9 @@ pub(super) fn header_map(headers: &Headers) -> HeaderMap {
     let mut map = HeaderMap::new();
     for (key, value) in headers.iter() {
         match key {
-            // Each exported message has it. A name that is a constant needs no memory.
+            // Exported messages have them. A name that is a constant needs no memory.
             ORIGIN_HEADER => map.append(HeaderName::from_static(ORIGIN_HEADER), value),
+            DURABLE_HEADER => map.append(HeaderName::from_static(DURABLE_HEADER), value),
             _ => map.append(key, value),
         }
     }

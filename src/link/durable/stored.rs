@@ -28,7 +28,7 @@ pub const ID_HEADER: &str = "Nats-Msg-Id";
 pub(super) fn durable_message(counted: CountedMessage) -> Result<Message, HeaderError> {
     let CountedMessage { export, lost, .. } = counted;
     let lost = lost.to_string();
-    let id = message_id(&export.envelope, &String::from_utf8_lossy(export.message.subject.as_bytes()));
+    let id = message_id(&export.envelope, export.message.subject.as_str());
     let origin = export.envelope.to_value();
     let others = without(&export.message.headers, &[DURABLE_HEADER, ID_HEADER, ORIGIN_HEADER]);
     let own = [(ORIGIN_HEADER, origin.as_str()), (DURABLE_HEADER, lost.as_str()), (ID_HEADER, id.as_str())];

@@ -1,6 +1,6 @@
 //! The durable messages of a link: sent to the stream of the cluster, and read from it.
 //!
-//! One task looks after the stream, one sends and awaits the answers, one reads (`reading.rs`). The rules are those of
+//! One task looks after the stream, one sends (`stream_sender.rs`), one reads (`reading.rs`). The rules are those of
 //! [`crate::link::durable`].
 
 mod position;
@@ -10,6 +10,7 @@ mod reading_failures;
 mod single_message;
 mod stream;
 mod stream_reader;
+mod stream_sender;
 
 pub(in crate::daemon::link) use self::stream::HubStreamSettings;
 
@@ -17,11 +18,11 @@ use self::position::{PositionStore, WrittenPosition};
 use self::read_subjects::{CatchUp, ReadSubjects};
 use self::reading_failures::ReadingFailures;
 use self::stream::{HubStreamFault, StreamInfo};
+use self::stream_sender::{StoreAck, StoreAnswer, StoreFailure, StreamSender};
 use super::LinkCarrier;
 use crate::clock::Clock;
-use crate::daemon::link::hub::{header_map, hub_subject};
 use crate::daemon::link::report::StreamTask;
-use crate::link::durable::{SpoolTicket, StoreOutcome, UNANSWERED_MAX};
+use crate::link::durable::{SpoolTicket, StoreOutcome};
 use crate::link::site_name::SiteName;
 use crate::message::Message;
 use crate::security::batch_signature::BATCH_MESSAGES_MAX;
@@ -30,15 +31,8 @@ use crate::subject::pattern_set::PatternSet;
 use crate::time::WallTime;
 use async_nats::Client;
 use async_nats::datetime::DateTime;
-use async_nats::jetstream::context::{Context, ContextBuilder, PublishAckFuture, PublishError, PublishErrorKind};
-use async_nats::jetstream::message::PublishMessage;
-use async_nats::jetstream::publish::PublishAck;
-use async_nats::jetstream::{Error as StreamError, ErrorCode};
-use futures_util::future::BoxFuture;
-use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
+use async_nats::jetstream::context::{Context, ContextBuilder};
 use std::cell::{Cell, RefCell};
-use std::error::Error;
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
@@ -53,19 +47,8 @@ const STREAM_INFO_PAUSE: Duration = Duration::from_millis(200);
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// Interval at which the position is stored.
 const POSITION_INTERVAL: Duration = Duration::from_millis(250);
-/// Maximum number of messages that wait for their answers.
-const PENDING_ANSWERS_MAX: usize = 8192;
-const _: () = assert!(UNANSWERED_MAX < PENDING_ANSWERS_MAX, "the client does not delay what the spool sends");
 /// Maximum time for which a reading that ends waits until its position is stored.
 const LAST_WRITE_TIMEOUT: Duration = Duration::from_millis(500);
-
-/// An answer of the stream to a message.
-type AwaitedAnswer = BoxFuture<'static, Answered>;
-
-struct Answered {
-    ticket: SpoolTicket,
-    outcome: Result<PublishAck, PublishError>,
-}
 
 /// Returns a time by the clock of the cluster; `None` if it is before 1970.
 fn hub_time(time: DateTime) -> Option<WallTime> {
@@ -141,7 +124,7 @@ impl DurableLink {
 
     /// Returns the requests of the link to the stream.
     pub(super) fn context(client: &Client) -> Context {
-        ContextBuilder::new().timeout(ANSWER_TIMEOUT).max_ack_inflight(PENDING_ANSWERS_MAX).build(client.clone())
+        ContextBuilder::new().timeout(ANSWER_TIMEOUT).build(client.clone())
     }
 }
 
@@ -220,26 +203,23 @@ impl LinkCarrier {
     /// Sends what waits for the stream, and handles the answers. A stream that does not store gets one message now and
     /// then until it does.
     async fn store(&self, context: &Context) {
-        let mut answers: FuturesUnordered<AwaitedAnswer> = FuturesUnordered::new();
+        // This fails only if the client has ended. Then the link ends as well.
+        let Ok(mut sender) = StreamSender::new(context.client(), &self.durable.settings.name).await else { return };
         loop {
             if !self.durable.is_stalled.get() {
-                while self.send_to_stream(context, &answers).await {}
-            } else if answers.is_empty() {
+                while self.send_to_stream(&mut sender).await {}
+            } else if sender.is_idle() {
                 sleep(RETRY_INTERVAL).await;
-                if !self.send_to_stream(context, &answers).await && !self.gateway.borrow().durable().has_spooled() {
+                if !self.send_to_stream(&mut sender).await && !self.gateway.borrow().durable().has_spooled() {
                     // Another gateway has stored them.
                     self.end_stall();
                 }
             }
-            if answers.is_empty() {
-                self.durable.for_store.notified().await;
-                continue;
-            }
             tokio::select! {
-                Some(answered) = answers.next() => {
-                    self.on_answer(answered);
-                    while let Some(Some(answered)) = answers.next().now_or_never() {
-                        self.on_answer(answered);
+                answer = sender.answer() => {
+                    self.on_answer(answer);
+                    while let Some(answer) = sender.next_answer() {
+                        self.on_answer(answer);
                     }
                 }
                 () = self.durable.for_store.notified() => {}
@@ -248,18 +228,12 @@ impl LinkCarrier {
     }
 
     /// Sends the next messages that wait, those of one batch in a realm. Returns whether there were any.
-    async fn send_to_stream(&self, context: &Context, answers: &FuturesUnordered<AwaitedAnswer>) -> bool {
+    async fn send_to_stream(&self, sender: &mut StreamSender) -> bool {
         let messages = self.next_to_store();
         let is_any = !messages.is_empty();
         for (ticket, message) in messages {
-            let subject = hub_subject(&message.subject);
-            let publish = PublishMessage::build()
-                .headers(header_map(&message.headers))
-                .payload(message.payload)
-                .expected_stream(&self.durable.settings.name);
-            match context.send_publish(subject, publish).await {
-                Ok(answer) => answers.push(answered(ticket, answer).boxed()),
-                Err(error) => self.on_answer(Answered { ticket, outcome: Err(error) }),
+            if let Err(answer) = sender.send(ticket, message).await {
+                self.on_answer(answer);
             }
         }
         is_any
@@ -285,23 +259,23 @@ impl LinkCarrier {
         signed
     }
 
-    fn on_answer(&self, answered: Answered) {
-        let Answered { ticket, outcome } = answered;
+    fn on_answer(&self, answer: StoreAnswer) {
+        let StoreAnswer { ticket, outcome } = answer;
         let outcome = match outcome {
-            Ok(PublishAck { sequence, duplicate, .. }) => {
+            Ok(StoreAck { sequence, is_duplicate }) => {
                 self.end_stall();
                 // Only signatures make an old copy differ from a new one.
-                match duplicate && self.signing.is_some() {
+                match is_duplicate && self.signing.is_some() {
                     true => StoreOutcome::Duplicate { sequence },
                     false => StoreOutcome::Stored { sequence },
                 }
             }
-            Err(error) if is_too_large(&error) => {
-                tracing::debug!(%error, "the stream never takes a message");
+            Err(StoreFailure::TooLarge(reason)) => {
+                tracing::debug!(reason, "the stream never takes a message");
                 StoreOutcome::Refused
             }
-            Err(error) => {
-                self.on_stall(&error);
+            Err(StoreFailure::NotStored(reason)) => {
+                self.on_stall(&reason);
                 StoreOutcome::Failed
             }
         };
@@ -316,28 +290,13 @@ impl LinkCarrier {
     }
 
     /// Notes that the stream has not stored a message.
-    fn on_stall(&self, error: &PublishError) {
-        tracing::debug!(%error, "the stream has not stored a message");
+    fn on_stall(&self, reason: &str) {
+        tracing::debug!(reason, "the stream has not stored a message");
         if self.is_connected.get() {
-            self.report
-                .set_stream_fault(StreamTask::Store, Some(format!("the stream stores nothing: {}", reason(error))));
+            self.report.set_stream_fault(StreamTask::Store, Some(format!("the stream stores nothing: {reason}")));
             if !self.durable.is_stalled.replace(true) {
                 self.durable.for_stream.notify_one();
             }
         }
     }
-}
-
-async fn answered(ticket: SpoolTicket, answer: PublishAckFuture) -> Answered {
-    Answered { ticket, outcome: answer.await }
-}
-
-/// Returns whether the stream never takes the message.
-fn is_too_large(error: &PublishError) -> bool {
-    let code = error.source().and_then(|source| source.downcast_ref::<StreamError>()).map(StreamError::error_code);
-    error.kind() == PublishErrorKind::MaxPayloadExceeded || code == Some(ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM)
-}
-
-fn reason(error: &PublishError) -> String {
-    error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
 }
