@@ -8,6 +8,7 @@ mod permissions;
 mod repeats;
 mod requests;
 mod security;
+mod stream_subjects;
 
 use crate::listeners::client::{ListenerClient, Nats};
 use crate::support::bus::message;

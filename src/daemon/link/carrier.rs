@@ -6,11 +6,12 @@
 
 pub(super) mod durable;
 mod events;
+mod hub_messages;
 mod lan_queries;
 
 use self::durable::DurableLink;
 use super::event_client::EventClient;
-use super::hub::{Hub, HubSettings, HubSubscriptions, RelaySubjects, received_message, received_reply};
+use super::hub::{Hub, HubSettings, RelaySubjects};
 use super::hub_tls::CertificateRefusal;
 use super::lan::{LanClient, LanSubscription, PublishFailure};
 use super::link_timer::LinkTimer;
@@ -21,21 +22,16 @@ use crate::daemon::queue_reader::QueueReader;
 use crate::daemon::subscription_queue::NoticeRef;
 use crate::link::gateway::Gateway;
 use crate::link::gateway_counts::SiteCounts;
-use crate::link::hub_sender::HubSender;
-use crate::link::signatures::verifier::VerifiedMessage;
 use crate::link::site_name::SiteName;
-use crate::link::system_messages::{CALL_PREFIX, INTEREST_PREFIX, REPLY_PREFIX, RESTORE_PREFIX};
 use crate::message::Message;
 use crate::subject::pattern_set::PatternSet;
 use crate::subject::{Pattern, Subject};
 use crate::time::Instant;
+use async_nats::Event;
 use async_nats::client::PublishErrorKind;
-use async_nats::{Event, StatusCode};
-use futures_util::StreamExt;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::future::{pending, poll_fn};
-use std::task::{Context, Poll};
+use std::future::pending;
 use std::time::Duration;
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::{Notify, oneshot};
@@ -74,6 +70,10 @@ pub(super) struct LinkCarrier {
     for_hub: Notify,
     for_lan: Notify,
     for_lookup: Notify,
+    /// Wakes the reader of the cluster, which updates its subscriptions.
+    for_subscriptions: Notify,
+    /// Subjects to which the link does not subscribe at the cluster.
+    left_out: RefCell<PatternSet>,
     /// Wakes the timer if the gateway is due earlier than it waits for.
     is_due_earlier: Notify,
     due_at: Cell<Instant>,
@@ -106,6 +106,8 @@ impl LinkCarrier {
             for_hub: Notify::new(),
             for_lan: Notify::new(),
             for_lookup: Notify::new(),
+            for_subscriptions: Notify::new(),
+            left_out: RefCell::default(),
             is_due_earlier: Notify::new(),
             due_at: Cell::new(Instant::ZERO),
             report_at: Cell::new(Instant::ZERO),
@@ -200,101 +202,6 @@ impl LinkCarrier {
         }
     }
 
-    /// Reads the subscriptions of the cluster. Returns why it cannot.
-    async fn read_hub(&self, hub: &Hub) -> String {
-        let of_events = self.gateway.borrow().events().hub_patterns();
-        let CarrierSubjects { patterns, relay, .. } = &self.subjects;
-        let mut subscriptions = match hub.subscribe(patterns, of_events, relay, self.signing.is_some()).await {
-            Ok(subscriptions) => subscriptions,
-            Err(error) => return error.to_string(),
-        };
-        poll_fn(|context| self.poll_hub(&mut subscriptions, context)).await;
-        "the client of the cluster has ended".to_owned()
-    }
-
-    /// Takes what waits in the subscriptions. A manifest is read only while no message waits, since each subscription has
-    /// a queue of its own: the messages that it names came before it.
-    fn poll_hub(&self, subscriptions: &mut HubSubscriptions, context: &mut Context<'_>) -> Poll<()> {
-        let HubSubscriptions { certificates, patterns, system } = subscriptions;
-        let mut is_idle = true;
-        loop {
-            for (signing, subscriber) in self.signing.iter().zip(&mut *certificates) {
-                while let Poll::Ready(received) = subscriber.poll_next_unpin(context) {
-                    let Some(received) = received else { return Poll::Ready(()) };
-                    received_message(received).iter().for_each(|message| signing.on_certificate(message));
-                    is_idle = false;
-                }
-            }
-            for (index, subscriber) in patterns.iter_mut().enumerate() {
-                loop {
-                    match subscriber.poll_next_unpin(context) {
-                        Poll::Ready(Some(received)) => {
-                            is_idle = false;
-                            self.on_hub_message(index, received);
-                        }
-                        Poll::Ready(None) => return Poll::Ready(()),
-                        Poll::Pending => break,
-                    }
-                }
-            }
-            match system.poll_next_unpin(context) {
-                Poll::Ready(Some(received)) => {
-                    is_idle = false;
-                    self.on_system_message(received);
-                }
-                Poll::Ready(None) => return Poll::Ready(()),
-                Poll::Pending => {
-                    // This is polled whenever another task of the thread is. If it woke them each time, none would rest.
-                    if !is_idle {
-                        self.wake();
-                    }
-                    return Poll::Pending;
-                }
-            }
-        }
-    }
-
-    fn on_system_message(&self, received: async_nats::Message) {
-        let (now, reply) = (Clock::now().instant, received_reply(&received));
-        let is_unserved = received.status == Some(StatusCode::NO_RESPONDERS);
-        let mut gateway = self.gateway.borrow_mut();
-        let Some(message) = received_message(received) else { return gateway.on_invalid() };
-        let message = Message { reply, ..message };
-        let Some(VerifiedMessage { message, sender }) = self.open(message) else { return };
-        if message.subject.as_str().starts_with(RESTORE_PREFIX) {
-            self.look_at_stream();
-        }
-        match is_of_relay(&message.subject) {
-            true => gateway.on_relay_message(now, message, is_unserved, &sender),
-            false => gateway.on_system_message(now, message, &sender),
-        }
-    }
-
-    fn on_hub_message(&self, index: usize, received: async_nats::Message) {
-        let reply = received_reply(&received);
-        match received_message(received).map(|message| Message { reply, ..message }) {
-            Some(message) if is_first_match(&self.subjects.patterns, index, &message.subject) => {
-                let mut gateway = self.gateway.borrow_mut();
-                // A message of the system that is verified here, too, would count as repeated.
-                if (self.signing.is_none() || gateway.uses_hub_message(&message))
-                    && let Some(VerifiedMessage { message, .. }) = self.open(message)
-                {
-                    gateway.on_hub_message(Clock::now().instant, message);
-                }
-            }
-            Some(_) => {}
-            None => self.gateway.borrow_mut().on_invalid(),
-        }
-    }
-
-    /// Verifies a message of the cluster, in a realm.
-    fn open(&self, message: Message) -> Option<VerifiedMessage> {
-        match &self.signing {
-            Some(signing) => signing.open(message),
-            None => Some(VerifiedMessage { message, sender: HubSender::AnyClient }),
-        }
-    }
-
     /// Wakes the futures that have something to do after an input.
     pub(super) fn wake(&self) {
         if self.gateway.borrow().has_lookup() {
@@ -358,6 +265,7 @@ impl LinkCarrier {
             let now = Clock::now().instant;
             self.gateway.borrow_mut().on_tick(now);
             self.update_reading();
+            self.check_subscriptions();
             // An early report shares its wake-up with the announcement of the gateway.
             if self.report_at.get() <= now + REPORT_INTERVAL / 2 {
                 self.report_at.set(now + REPORT_INTERVAL);
@@ -485,11 +393,6 @@ impl LinkCarrier {
             }
         }
     }
-}
-
-/// Returns whether a subject of the system is one of requests.
-fn is_of_relay(subject: &Subject) -> bool {
-    [INTEREST_PREFIX, CALL_PREFIX, REPLY_PREFIX].iter().any(|prefix| subject.as_str().starts_with(prefix))
 }
 
 /// Returns whether the pattern with this index is the first that matches the subject.

@@ -11,6 +11,7 @@ use crate::link::system_messages::{
     BYE_PREFIX, CALL_PREFIX, INTEREST_PREFIX, MANIFEST_PREFIX, REPLY_PREFIX, REQUEST_PREFIX, RESTORE_PREFIX,
 };
 use crate::message::{Epoch, Headers, Message};
+use crate::subject::pattern_set::PatternSet;
 use crate::subject::{Pattern, Subject};
 use async_nats::connection::State;
 use async_nats::{Client, ConnectOptions, Event, HeaderMap, HeaderName, Subscriber};
@@ -63,8 +64,8 @@ pub(super) struct Hub {
 pub(super) struct HubSubscriptions {
     /// That to the certificates of gateways, in a realm. They are read first, since messages that follow need them.
     pub(super) certificates: Option<Subscriber>,
-    /// Those to the patterns that cross, in their order.
-    pub(super) patterns: Vec<Subscriber>,
+    /// Those to the patterns that cross, in their order. A pattern whose messages all come from the stream has none.
+    pub(super) patterns: Vec<Option<Subscriber>>,
     /// Those to the subjects of the system, which get fair turns.
     pub(super) system: SelectAll<Subscriber>,
 }
@@ -123,7 +124,7 @@ impl Hub {
             subscriptions.certificates = Some(self.client.subscribe(format!("{CERTIFICATE_PREFIX}*")).await?);
         }
         for pattern in patterns {
-            subscriptions.patterns.push(self.client.subscribe(pattern.to_string()).await?);
+            subscriptions.patterns.push(Some(self.client.subscribe(pattern.to_string()).await?));
         }
         let of_gateways =
             [MANIFEST_PREFIX, REQUEST_PREFIX, BYE_PREFIX, INTEREST_PREFIX].map(|prefix| format!("{prefix}*"));
@@ -136,6 +137,26 @@ impl Hub {
         subscriptions.system.push(self.client.subscribe(format!("{CALL_PREFIX}{site}")).await?);
         subscriptions.system.push(self.client.subscribe(format!("{RESTORE_PREFIX}{site}")).await?);
         Ok(subscriptions)
+    }
+
+    /// Ends the subscriptions to those of the patterns that `left_out` contains, and subscribes to the others.
+    ///
+    /// # Errors
+    /// The client has ended.
+    pub(super) async fn update_patterns(
+        &self,
+        subscriptions: &mut HubSubscriptions,
+        patterns: &[Pattern],
+        left_out: &PatternSet,
+    ) -> Result<(), async_nats::SubscribeError> {
+        for (pattern, subscription) in patterns.iter().zip(&mut subscriptions.patterns) {
+            if left_out.contains(pattern) {
+                *subscription = None;
+            } else if subscription.is_none() {
+                *subscription = Some(self.client.subscribe(pattern.to_string()).await?);
+            }
+        }
+        Ok(())
     }
 
     /// Sends a message. Waits for room in the client.

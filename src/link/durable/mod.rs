@@ -12,15 +12,18 @@ mod announcement;
 mod delivered_messages;
 mod held_messages;
 mod hub_position;
+mod reading_start;
 mod restore_request;
 mod restoring;
 mod retained_messages;
 mod spool;
 mod stored;
 mod stored_import;
+mod stored_subjects;
 mod uncertain_streams;
 
 pub use self::hub_position::{HubPosition, StoredArrival};
+pub use self::reading_start::{ReadingStart, StartedReading, StoredPosition};
 pub use self::restore_request::{MissingMessages, RestoreRequest};
 pub use self::spool::{SpoolSize, SpoolTicket, StoreOutcome, UNANSWERED_MAX};
 pub use self::stored::{DURABLE_HEADER, ID_HEADER, SIGNATURE_HEADER, STORED_HEADER};
@@ -32,6 +35,7 @@ use self::restoring::RequestedMessages;
 use self::spool::{RETAIN_TIME, Spool};
 use self::stored::{StoredMessage, durable_message, stored_arrival};
 use self::stored_import::{StoredDelivery, StoredImport};
+use self::stored_subjects::StoredSubjects;
 use super::envelope::LinkEnvelope;
 use super::remote_stream_key::RemoteStreamKey;
 use super::shares::{GATEWAY_TIMEOUT, GATEWAYS_MAX, SHARES, share_of};
@@ -101,44 +105,6 @@ pub(super) struct DurableDelivery {
     pub(super) loss: Option<SiteLoss>,
 }
 
-/// State of the stored position of a site.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum StoredPosition {
-    /// Nothing: the site has not read the stream.
-    #[default]
-    None,
-    /// Something that no gateway of the site has written.
-    Unreadable,
-    /// The position up to which the site has read.
-    At(HubPosition),
-}
-
-/// State of the cluster when a gateway begins to read the stream.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReadingStart {
-    /// The stored position of the site.
-    pub stored: StoredPosition,
-    /// Whether this gateway was the last one that stored the position.
-    pub is_own: bool,
-    /// Stream sequence of the first message that the stream has, or of its next one if it has none.
-    pub first: u64,
-    /// The last message that it has had.
-    pub last: HubPosition,
-    /// Whether the stream was made after the position was stored.
-    pub is_new: bool,
-}
-
-/// Reading of the stream that a gateway has begun.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StartedReading {
-    /// Position behind which messages are delivered.
-    pub position: HubPosition,
-    /// Stream sequence behind which messages are read.
-    pub read_from: u64,
-    /// Number of messages that the stream has removed and this site has not read.
-    pub removed: u64,
-}
-
 /// Another gateway that sends earlier messages.
 #[derive(Clone, Copy, Debug)]
 struct DrainingGateway {
@@ -154,7 +120,7 @@ pub struct DurableGateway {
     /// Name of the stream.
     stream: String,
     /// Subjects that the stream keeps.
-    stream_subjects: PatternSet,
+    stored_subjects: StoredSubjects,
     started: Instant,
     streams: StreamCounts,
     numbers: [u64; SHARES as usize],
@@ -189,7 +155,7 @@ impl DurableGateway {
         DurableGateway {
             exports: durable.exports.clone(),
             stream: durable.stream.clone(),
-            stream_subjects: PatternSet::default(),
+            stored_subjects: StoredSubjects::default(),
             started: now,
             streams: StreamCounts::new(site.clone(), epoch),
             numbers: [0; SHARES as usize],
@@ -215,9 +181,20 @@ impl DurableGateway {
         self.spool.size()
     }
 
-    /// Sets the subjects that the stream keeps. Messages of the cluster on these come from the stream only.
-    pub fn set_stream_subjects(&mut self, subjects: PatternSet) {
-        self.stream_subjects = subjects;
+    /// Sets the subjects that the stream keeps. `has_live`: this site exports live messages on some of them.
+    pub(super) fn set_stored_subjects(&mut self, now: Instant, subjects: PatternSet, has_live: bool) {
+        self.stored_subjects.set(now, subjects, has_live);
+    }
+
+    /// Notes that some site exports live messages on a subject.
+    pub(super) fn on_live_export(&mut self, subject: &Subject) {
+        self.stored_subjects.on_live(subject);
+    }
+
+    /// Returns the subjects whose messages come from the stream only, as far as this gateway knows: it needs no subscription
+    /// to them.
+    pub fn unmixed_subjects(&self, now: Instant) -> PatternSet {
+        self.stored_subjects.unmixed(now)
     }
 
     /// Returns the next message for the stream. [`DurableGateway::on_outcome`] gets the answer.
@@ -366,7 +343,7 @@ impl DurableGateway {
 
     /// Returns whether the stream keeps this subject.
     pub(super) fn keeps(&self, subject: &Subject) -> bool {
-        self.stream_subjects.matches(subject)
+        self.stored_subjects.matches(subject)
     }
 
     /// Returns the next message of the stream for the LAN.

@@ -55,6 +55,9 @@ impl Gateway {
         }
         self.ledger.on_heard(&manifest.site, manifest.gateway);
         self.watch.on_manifest(now, &manifest.site, manifest.gateway);
+        let imports = &self.settings.imports;
+        let imported = manifest.entries.iter().filter(|entry| imports.matches(&entry.subject));
+        imported.for_each(|entry| self.durable.on_live_export(&entry.subject));
         // Without room the next round shows that this one is missing, and it is requested.
         if self.unread.bytes() < UNREAD_BYTES_MAX {
             self.unread.push(HubItem { at: now, content: HubContent::Manifest(Box::new(manifest)) });

@@ -42,6 +42,7 @@ use super::system_messages::{
 };
 use super::unsent_messages::UnsentMessages;
 use crate::message::{Delivery, Epoch, Headers, Message};
+use crate::subject::pattern_set::PatternSet;
 use crate::time::Instant;
 use requests::LanGateways;
 use std::collections::{BTreeMap, VecDeque};
@@ -254,6 +255,14 @@ impl Gateway {
         }
     }
 
+    /// Sets the subjects that the stream of the cluster keeps.
+    pub fn set_stored_subjects(&mut self, now: Instant, subjects: PatternSet) {
+        let GatewaySettings { exports, durable, .. } = &self.settings;
+        let live = exports.intersection(&subjects);
+        let has_live = live.patterns().iter().any(|pattern| !durable.exports.contains(pattern));
+        self.durable.set_stored_subjects(now, subjects, has_live);
+    }
+
     /// Returns whether [`Gateway::on_hub_message`] does something with a message: one that this site imports, or an own one
     /// that returns. Those of the stream are read from there, and those of the system by subscriptions of their own.
     pub fn uses_hub_message(&self, message: &Message) -> bool {
@@ -276,7 +285,10 @@ impl Gateway {
             }
             _ if !self.settings.imports.matches(&message.subject) => return,
             Some(Err(_)) if LinkEnvelope::is_relayed(&message.headers) => return,
-            Some(Ok(envelope)) => HubContent::OfSite(Box::new(envelope), message),
+            Some(Ok(envelope)) => {
+                self.durable.on_live_export(&message.subject);
+                HubContent::OfSite(Box::new(envelope), message)
+            }
             Some(Err(_)) => return self.counts.invalid += 1,
             None => HubContent::OfClient(message),
         };

@@ -147,7 +147,7 @@ impl LinkCarrier {
             match stream::open(context, settings).await {
                 Ok(found) => {
                     let subjects = found.iter().flat_map(|info| info.subjects.iter().cloned()).collect();
-                    self.gateway.borrow_mut().durable_mut().set_stream_subjects(subjects);
+                    self.gateway.borrow_mut().set_stored_subjects(Clock::now().instant, subjects);
                     fault = found.as_ref().and_then(|info| info.fault.clone());
                     if let Some(info) = &found {
                         let (now, mut gateway) = (Clock::now().instant, self.gateway.borrow_mut());
