@@ -150,7 +150,7 @@ impl ImportLedger {
                 missing
             }
         };
-        let loss = |count| SiteLoss { origin: envelope.clone(), subject: subject.clone(), count, follows: true };
+        let loss = |count| SiteLoss::of_live(envelope.clone(), subject.clone(), count, true);
         Imported::Deliver(Some(missing).filter(|missing| 0 < missing.max()).map(loss))
     }
 
@@ -204,7 +204,7 @@ impl ImportLedger {
             if let Some(count) = self.on_entry(manifest, &share, entry) {
                 let (publisher, number, point) = (entry.publisher.clone(), entry.last_number, entry.last);
                 let origin = LinkEnvelope { site: site.clone(), share: *index, number, publisher, point };
-                losses.push(SiteLoss { origin, subject: entry.subject.clone(), count, follows: false });
+                losses.push(SiteLoss::of_live(origin, entry.subject.clone(), count, false));
             }
         }
         let is_behind =

@@ -94,7 +94,7 @@ impl ImportedStream {
         let publisher = RemotePublisher { epoch: key.publisher, name: None };
         let (point, share) = (self.last, share_of(&key.subject));
         let origin = LinkEnvelope { site: site.clone(), share, number: point.first_number, publisher, point };
-        SiteLoss { origin, subject: key.subject.clone(), count, follows: false }
+        SiteLoss::of_live(origin, key.subject.clone(), count, false)
     }
 
     /// Gives up the account, whoever was to close it. Returns the number of messages that may be lost.

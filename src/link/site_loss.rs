@@ -17,9 +17,16 @@ pub struct SiteLoss {
     pub count: Count,
     /// True if the message of the origin follows the missing ones, and is not one of them.
     pub follows: bool,
+    /// Whether they are durable messages.
+    pub is_durable: bool,
 }
 
 impl SiteLoss {
+    /// Returns a loss of live messages.
+    pub fn of_live(origin: LinkEnvelope, subject: Subject, count: Count, follows: bool) -> SiteLoss {
+        SiteLoss { origin, subject, count, follows, is_durable: false }
+    }
+
     /// Returns the report of the loss as JSON.
     pub fn to_json(&self) -> Vec<u8> {
         let LinkEnvelope { site, publisher, .. } = &self.origin;
@@ -32,6 +39,7 @@ impl SiteLoss {
             "lost_max": Some(self.count.max()).filter(|max| *max != u64::MAX),
             "origin": self.origin.to_value(),
             "follows": self.follows,
+            "durable": self.is_durable,
         });
         text.to_string().into_bytes()
     }
@@ -78,11 +86,11 @@ impl SiteReport {
             return None;
         }
         match serde_json::from_slice(report).ok()? {
-            ReportText::Loss { subject, origin, follows, lost_min, lost_max } => {
+            ReportText::Loss { subject, origin, follows, durable, lost_min, lost_max } => {
                 let (origin, subject) = (LinkEnvelope::from_value(&origin).ok()?, subject.parse().ok()?);
                 let max = lost_max.unwrap_or(u64::MAX);
                 let count = (lost_min <= max).then(|| Count::from_bounds(lost_min, max))?;
-                Some(SiteReport::Loss(Box::new(SiteLoss { origin, subject, count, follows })))
+                Some(SiteReport::Loss(Box::new(SiteLoss { origin, subject, count, follows, is_durable: durable })))
             }
             ReportText::Tail { site, gateway, tail } => {
                 let tail = tail.then_some(SiteTail { site: site.parse().ok()?, gateway: parse_epoch(&gateway)? });
@@ -96,6 +104,18 @@ impl SiteReport {
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum ReportText {
-    Loss { subject: String, origin: String, follows: bool, lost_min: u64, lost_max: Option<u64> },
-    Tail { site: String, gateway: String, tail: bool },
+    Loss {
+        subject: String,
+        origin: String,
+        follows: bool,
+        #[serde(default)]
+        durable: bool,
+        lost_min: u64,
+        lost_max: Option<u64>,
+    },
+    Tail {
+        site: String,
+        gateway: String,
+        tail: bool,
+    },
 }

@@ -111,8 +111,11 @@ fn documented_examples_are_read() {
 fn reports_of_losses_are_read_as_written() {
     let subject: Subject = "plant.7".parse().unwrap();
     for count in [Count::Exact(40), Count::from_bounds(1, 9), Count::from_bounds(0, u64::MAX)] {
-        let loss = SiteLoss { origin: envelope(), subject: subject.clone(), count, follows: true };
-        assert_eq!(SiteReport::from_json(&loss.to_json()), Some(SiteReport::Loss(Box::new(loss))));
+        for is_durable in [false, true] {
+            let (origin, subject) = (envelope(), subject.clone());
+            let loss = SiteLoss { origin, subject, count, follows: true, is_durable };
+            assert_eq!(SiteReport::from_json(&loss.to_json()), Some(SiteReport::Loss(Box::new(loss))));
+        }
     }
     let tail = SiteTail { site: envelope().site, gateway: envelope().point.gateway };
     assert_eq!(SiteReport::from_json(&tail.to_json()), Some(SiteReport::Tail(tail)));

@@ -73,7 +73,7 @@ pub(super) struct LinkCarrier {
     /// Wakes the reader of the cluster, which updates its subscriptions.
     for_subscriptions: Notify,
     /// Subjects to which the link does not subscribe at the cluster.
-    left_out: RefCell<PatternSet>,
+    unsubscribed: RefCell<PatternSet>,
     /// Wakes the timer if the gateway is due earlier than it waits for.
     is_due_earlier: Notify,
     due_at: Cell<Instant>,
@@ -107,7 +107,7 @@ impl LinkCarrier {
             for_lan: Notify::new(),
             for_lookup: Notify::new(),
             for_subscriptions: Notify::new(),
-            left_out: RefCell::default(),
+            unsubscribed: RefCell::default(),
             is_due_earlier: Notify::new(),
             due_at: Cell::new(Instant::ZERO),
             report_at: Cell::new(Instant::ZERO),

@@ -64,7 +64,7 @@ pub(super) struct Hub {
 pub(super) struct HubSubscriptions {
     /// That to the certificates of gateways, in a realm. They are read first, since messages that follow need them.
     pub(super) certificates: Option<Subscriber>,
-    /// Those to the patterns that cross, in their order. A pattern whose messages all come from the stream has none.
+    /// Those to the patterns that cross, in their order; `None` for one that is read from the stream only.
     pub(super) patterns: Vec<Option<Subscriber>>,
     /// Those to the subjects of the system, which get fair turns.
     pub(super) system: SelectAll<Subscriber>,
@@ -139,7 +139,8 @@ impl Hub {
         Ok(subscriptions)
     }
 
-    /// Ends the subscriptions to those of the patterns that `left_out` contains, and subscribes to the others.
+    /// Ends the subscriptions to those of the patterns that `stream_only` contains, and subscribes to the others. A pattern
+    /// stays that has subjects in common with one of the others: of two that match a message the first one takes it.
     ///
     /// # Errors
     /// The client has ended.
@@ -147,10 +148,11 @@ impl Hub {
         &self,
         subscriptions: &mut HubSubscriptions,
         patterns: &[Pattern],
-        left_out: &PatternSet,
+        stream_only: &PatternSet,
     ) -> Result<(), async_nats::SubscribeError> {
         for (pattern, subscription) in patterns.iter().zip(&mut subscriptions.patterns) {
-            if left_out.contains(pattern) {
+            let is_common = |other: &&Pattern| !stream_only.contains(other) && other.intersects(pattern);
+            if stream_only.contains(pattern) && !patterns.iter().any(|other| is_common(&other)) {
                 *subscription = None;
             } else if subscription.is_none() {
                 *subscription = Some(self.client.subscribe(pattern.to_string()).await?);

@@ -191,10 +191,14 @@ impl DurableGateway {
         self.stored_subjects.on_live(subject);
     }
 
-    /// Returns the subjects whose messages come from the stream only, as far as this gateway knows: it needs no subscription
-    /// to them.
-    pub fn unmixed_subjects(&self, now: Instant) -> PatternSet {
-        self.stored_subjects.unmixed(now)
+    /// Handles the begin or the end of the connection to the cluster.
+    pub(super) fn on_link(&mut self, now: Instant) {
+        self.stored_subjects.on_link(now);
+    }
+
+    /// Returns the subjects that need no subscription at the cluster: all their messages are read from the stream.
+    pub fn stream_only_subjects(&self, now: Instant) -> PatternSet {
+        self.stored_subjects.stream_only(now)
     }
 
     /// Returns the next message for the stream. [`DurableGateway::on_outcome`] gets the answer.

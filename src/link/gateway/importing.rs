@@ -106,8 +106,8 @@ impl Gateway {
             Some(SiteReport::Tail(_)) => return,
             None => return self.counts.invalid += 1,
         };
-        let SiteLoss { origin, subject, follows, .. } = *loss;
-        if self.durable.keeps(&subject) {
+        let SiteLoss { origin, subject, follows, is_durable, .. } = *loss;
+        if is_durable {
             return;
         }
         if !follows {
@@ -172,7 +172,7 @@ impl Gateway {
         }
         self.counts.refused += 1;
         let count = one_more(loss.map(|loss| loss.count));
-        self.report(SiteLoss { origin: envelope, subject: message.subject, count, follows: false });
+        self.report(SiteLoss::of_live(envelope, message.subject, count, false));
     }
 
     /// Imports a message that a client of the cluster has sent. No publisher numbers it.
@@ -210,11 +210,12 @@ impl Gateway {
         Some(())
     }
 
-    /// Counts a message that the LAN does not take as lost, if another site has sent it.
+    /// Counts a durable message that the LAN does not take as lost, if another site has sent it.
     fn refuse(&mut self, message: Message) {
         self.counts.refused += 1;
         if let Some(Ok(origin)) = LinkEnvelope::find(&message.headers) {
-            self.report(SiteLoss { origin, subject: message.subject, count: Count::Exact(1), follows: false });
+            let (subject, count) = (message.subject, Count::Exact(1));
+            self.report(SiteLoss { origin, subject, count, follows: false, is_durable: true });
         }
     }
 

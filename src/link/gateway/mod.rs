@@ -205,6 +205,7 @@ impl Gateway {
         self.announce_at = now;
         self.election.set_linked(now, is_linked);
         self.relay.on_link(now, is_linked);
+        self.durable.on_link(now);
         if !is_linked {
             // Live messages do not wait for the cluster to return.
             self.counts.unsent += self.to_hub.clear();

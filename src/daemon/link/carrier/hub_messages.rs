@@ -26,28 +26,30 @@ impl LinkCarrier {
         };
         loop {
             tokio::select! {
+                // Messages that have come by a subscription are read before it ends.
+                biased;
                 () = poll_fn(|context| self.poll_hub(&mut subscriptions, context)) => {
                     return "the client of the cluster has ended".to_owned();
                 }
                 () = self.for_subscriptions.notified() => {}
             }
-            let left_out = self.unmixed_subjects();
-            if let Err(error) = hub.update_patterns(&mut subscriptions, patterns, &left_out).await {
+            let stream_only = self.stream_only_subjects();
+            if let Err(error) = hub.update_patterns(&mut subscriptions, patterns, &stream_only).await {
                 return error.to_string();
             }
-            self.left_out.replace(left_out);
+            self.unsubscribed.replace(stream_only);
         }
     }
 
-    /// Lets the subscriptions be updated, if others are needed.
+    /// Lets the subscriptions be updated if other ones are needed.
     pub(super) fn check_subscriptions(&self) {
-        if *self.left_out.borrow() != self.unmixed_subjects() {
+        if *self.unsubscribed.borrow() != self.stream_only_subjects() {
             self.for_subscriptions.notify_one();
         }
     }
 
-    fn unmixed_subjects(&self) -> PatternSet {
-        self.gateway.borrow().durable().unmixed_subjects(Clock::now().instant)
+    fn stream_only_subjects(&self) -> PatternSet {
+        self.gateway.borrow().durable().stream_only_subjects(Clock::now().instant)
     }
 
     /// Takes what waits in the subscriptions. A manifest is read only while no message waits, since each subscription has
@@ -86,6 +88,7 @@ impl LinkCarrier {
                     // This is polled whenever another task of the thread is. If it woke them each time, none would rest.
                     if !is_idle {
                         self.wake();
+                        self.check_subscriptions();
                     }
                     return Poll::Pending;
                 }

@@ -409,6 +409,7 @@ impl StoredImport {
             subject: stored.message.subject.clone(),
             count,
             follows: true,
+            is_durable: true,
         });
         self.ready_to.insert(key, origin.envelope.point);
         self.push_ready(now, StoredDelivery { stored, loss });

@@ -148,6 +148,7 @@ impl LinkCarrier {
                 Ok(found) => {
                     let subjects = found.iter().flat_map(|info| info.subjects.iter().cloned()).collect();
                     self.gateway.borrow_mut().set_stored_subjects(Clock::now().instant, subjects);
+                    self.check_subscriptions();
                     fault = found.as_ref().and_then(|info| info.fault.clone());
                     if let Some(info) = &found {
                         let (now, mut gateway) = (Clock::now().instant, self.gateway.borrow_mut());
