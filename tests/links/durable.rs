@@ -20,8 +20,15 @@ pub(super) struct Hub {
 
 impl Hub {
     pub(super) fn start() -> Hub {
+        Hub::start_with(&[])
+    }
+
+    /// Starts a hub whose server has these further arguments.
+    pub(super) fn start_with(arguments: &[&str]) -> Hub {
         let files = Place::new();
-        Hub { server: NatsServer::start(&["--jetstream", "--store_dir", &files.dir().display().to_string()]), files }
+        let directory = files.dir().display().to_string();
+        let arguments = [&["--jetstream", "--store_dir", &directory], arguments].concat();
+        Hub { server: NatsServer::start(&arguments), files }
     }
 
     pub(super) fn address(&self) -> String {

@@ -1,11 +1,10 @@
 //! Subjects that the stream of the hub keeps: gateways get each message on them once.
 
-use super::durable::{assert_whole, durable, publish, receive};
+use super::durable::{Hub, assert_whole, durable, publish, receive};
 use super::{Gateway, numbers, payload, subscribe};
 use crate::listeners::client::{ListenerClient, Nats};
 use crate::support::bus::message;
 use crate::support::command::Place;
-use crate::support::nats_server::NatsServer;
 use crate::support::server_process::free_port;
 use crate::support::wait::{let_time_pass, wait_until};
 use crate::web::client::send;
@@ -15,17 +14,14 @@ use std::time::Duration;
 
 /// A hub with a stream, and with monitoring.
 struct MonitoredHub {
-    server: NatsServer,
+    nats: Hub,
     monitoring: u16,
-    _files: Place,
 }
 
 impl MonitoredHub {
     fn start() -> MonitoredHub {
-        let (files, monitoring) = (Place::new(), free_port());
-        let (directory, port) = (files.dir().display().to_string(), monitoring.to_string());
-        let server = NatsServer::start(&["--jetstream", "--store_dir", &directory, "--http_port", &port]);
-        MonitoredHub { server, monitoring, _files: files }
+        let monitoring = free_port();
+        MonitoredHub { nats: Hub::start_with(&["--http_port", &monitoring.to_string()]), monitoring }
     }
 
     /// Starts a gateway on a LAN of its own.
@@ -34,8 +30,7 @@ impl MonitoredHub {
     }
 
     fn gateway_on(&self, name: &str, lan: &Place, settings: &[&str]) -> Gateway {
-        let address = format!("link={}", self.server.address());
-        Gateway::start(name, lan.port(), &[&[address.as_str()], settings].concat())
+        Gateway::start(name, lan.port(), &[&[self.nats.address().as_str()], settings].concat())
     }
 
     /// Starts a site that exports `orders.>` to the stream, and one that exports `orders.eu.>` live.
@@ -96,7 +91,7 @@ fn stored_subjects_have_no_subscription() {
     assert_whole(&receive(&orders, 50), 0..50);
     assert_eq!(receive(&lives, 1).len(), 1);
     drop((publisher, plant));
-    let mut client = ListenerClient::connect(Nats, hub.server.port());
+    let mut client = ListenerClient::connect(Nats, hub.nats.server.port());
     client.enter();
     client.send(Nats.publish("$JS.API.STREAM.DELETE.SEQCAST", ""));
     wait_until("hq subscribes again", || hub.subscribers("orders.>") == 1);

@@ -123,9 +123,8 @@ impl Hub {
         if is_signed {
             subscriptions.certificates = Some(self.client.subscribe(format!("{CERTIFICATE_PREFIX}*")).await?);
         }
-        for pattern in patterns {
-            subscriptions.patterns.push(Some(self.client.subscribe(pattern.to_string()).await?));
-        }
+        subscriptions.patterns.resize_with(patterns.len(), || None);
+        self.update_patterns(&mut subscriptions, patterns, &PatternSet::default()).await?;
         let of_gateways =
             [MANIFEST_PREFIX, REQUEST_PREFIX, BYE_PREFIX, INTEREST_PREFIX].map(|prefix| format!("{prefix}*"));
         for pattern in of_gateways.into_iter().chain(events) {
@@ -150,9 +149,9 @@ impl Hub {
         patterns: &[Pattern],
         stream_only: &PatternSet,
     ) -> Result<(), async_nats::SubscribeError> {
+        let stays = |pattern: &Pattern| !stream_only.contains(pattern);
         for (pattern, subscription) in patterns.iter().zip(&mut subscriptions.patterns) {
-            let is_common = |other: &&Pattern| !stream_only.contains(other) && other.intersects(pattern);
-            if stream_only.contains(pattern) && !patterns.iter().any(|other| is_common(&other)) {
+            if !stays(pattern) && !patterns.iter().any(|other| stays(other) && other.intersects(pattern)) {
                 *subscription = None;
             } else if subscription.is_none() {
                 *subscription = Some(self.client.subscribe(pattern.to_string()).await?);

@@ -342,12 +342,8 @@ impl DurableGateway {
     /// Returns whether a message of the cluster comes from the stream, too.
     pub fn is_stored(&self, message: &Message) -> bool {
         let headers = &message.headers;
-        headers.field(DURABLE_HEADER).is_some() || self.keeps(&message.subject) && !LinkEnvelope::is_in(headers)
-    }
-
-    /// Returns whether the stream keeps this subject.
-    pub(super) fn keeps(&self, subject: &Subject) -> bool {
-        self.stored_subjects.matches(subject)
+        headers.field(DURABLE_HEADER).is_some()
+            || self.stored_subjects.matches(&message.subject) && !LinkEnvelope::is_in(headers)
     }
 
     /// Returns the next message of the stream for the LAN.

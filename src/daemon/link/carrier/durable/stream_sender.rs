@@ -92,19 +92,18 @@ impl StreamSender {
         let (subject, reply) = (hub_subject(&message.subject), format!("{}{}", self.inbox, self.next));
         let sending = self.client.publish_with_reply_and_headers(subject, reply, headers, message.payload);
         let failure = match timeout(ANSWER_TIMEOUT, sending).await {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) if error.kind() == PublishErrorKind::MaxPayloadExceeded => {
-                Some(StoreFailure::TooLarge(error.to_string()))
+            Ok(Ok(())) => {
+                self.unanswered.insert(self.next, SentMessage { ticket, at: Clock::now().instant });
+                self.next += 1;
+                return Ok(());
             }
-            Ok(Err(error)) => Some(StoreFailure::NotStored(error.to_string())),
-            Err(_) => Some(StoreFailure::NotStored("the cluster takes nothing".to_owned())),
+            Ok(Err(error)) if error.kind() == PublishErrorKind::MaxPayloadExceeded => {
+                StoreFailure::TooLarge(error.to_string())
+            }
+            Ok(Err(error)) => StoreFailure::NotStored(error.to_string()),
+            Err(_) => StoreFailure::NotStored("the cluster takes nothing".to_owned()),
         };
-        if let Some(failure) = failure {
-            return Err(StoreAnswer { ticket, outcome: Err(failure) });
-        }
-        self.unanswered.insert(self.next, SentMessage { ticket, at: Clock::now().instant });
-        self.next += 1;
-        Ok(())
+        Err(StoreAnswer { ticket, outcome: Err(failure) })
     }
 
     /// Waits for the next answer. A message without one after [`ANSWER_TIMEOUT`] counts as not stored. No answer is lost if
