@@ -411,6 +411,11 @@ impl ClientSession {
         each!(self, session => session.on_stop(out), hat => hat.on_stop(out), _rv => ());
     }
 
+    /// Begins the time limits of a new connection again. They do not count the time of a handshake before the protocol.
+    pub fn restart_deadlines(&mut self, now: Instant) {
+        each!(self, session => session.restart_deadlines(now));
+    }
+
     /// Returns the time at which the caller must call [`ClientSession::on_deadline`].
     pub fn deadline(&self) -> Option<Instant> {
         each!(self, session => session.deadline())

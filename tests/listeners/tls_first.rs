@@ -49,13 +49,22 @@ fn handshake_before_info_works_with_published_clients() {
     let mut plain = peer.connect(Nats);
     plain.send(b"CONNECT {}\r\n");
     assert_eq!(plain.rest(), "-ERR 'Secure Connection - TLS Required'\r\n");
-    // Both orders.
-    let (peer, certificate) = start("", &["nats-tls-first=2 sec", "tls-timeout=30 sec"]);
+    // Both orders. The first PING is due after 2.0 to 2.4 s, and the time of the handshake does not count.
+    let (peer, certificate) = start("", &["nats-tls-first=3 sec", "tls-timeout=30 sec"]);
     assert_eq!(enters_tls(&peer, &certificate, true), echo);
     assert_eq!(enters_tls(&peer, &certificate, false), echo);
     // Without the key a handshake that comes first fails.
     let (peer, certificate) = start("", &[]);
     assert!(enters_tls(&peer, &certificate, true)["why"].is_string());
+}
+
+#[test]
+fn time_to_authenticate_begins_after_the_handshake() {
+    // The handshake begins after the 2 s that a client has to authenticate.
+    let account = "accounts=user alice password s3cret";
+    let (peer, certificate) = start("", &["nats-tls-first=3 sec", "tls-timeout=30 sec", account]);
+    let url = format!("tls://alice:s3cret@127.0.0.1:{}", peer.port(Nats));
+    assert_eq!(enters(json!({ "url": url, "ca": certificate }))["data"], "hello");
 }
 
 #[test]

@@ -141,15 +141,22 @@ impl ListenerConnection {
         if self.greeting_deadline.is_some_and(|deadline| deadline <= now) {
             // A handshake may have begun since the last read. Its error, if any, recurs with the next one.
             drop(self.stream.detect_encryption());
+            self.update_handshake_deadline(now);
             self.greet();
         }
     }
 
-    /// Updates the handshake deadline from the state of encryption.
+    /// Updates the handshake deadline from the state of encryption. The time limits of the session begin behind the
+    /// handshake.
     pub(crate) fn update_handshake_deadline(&mut self, now: Instant) {
         let is_pending =
             self.stream.awaits_encryption() || self.stream.is_handshaking() || self.stream.awaits_upgrade();
-        self.handshake_deadline = is_pending.then(|| self.handshake_deadline.unwrap_or(now + self.handshake_timeout));
+        let earlier = self.handshake_deadline.take();
+        if is_pending {
+            self.handshake_deadline = Some(earlier.unwrap_or(now + self.handshake_timeout));
+        } else if earlier.is_some() {
+            self.session.restart_deadlines(now);
+        }
     }
 
     /// Returns whether the client has authenticated, and encrypts the stream if the listener requires that.
@@ -157,11 +164,12 @@ impl ListenerConnection {
         self.account.is_some() && self.handshake_deadline.is_none()
     }
 
-    /// Returns the earliest deadline of the session, the handshake, the greeting or a report of drops.
+    /// Returns the earliest deadline of the handshake or else the session, of the greeting or a report of drops.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         // A report that is ahead of the output is written, or the stream blocks, before this time can pass again and again.
         let report = self.next_report.filter(|_| !self.drops.is_empty() && self.flow.is_writable);
-        [self.session.deadline(), self.handshake_deadline, self.greeting_deadline, report].into_iter().flatten().min()
+        let limit = self.handshake_deadline.or_else(|| self.session.deadline());
+        [limit, self.greeting_deadline, report].into_iter().flatten().min()
     }
 
     /// Returns whether the client may have input to process now.

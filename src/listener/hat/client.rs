@@ -242,6 +242,11 @@ impl HatClient {
         self.session.is_admitted()
     }
 
+    /// Begins the time limits of a new connection again.
+    pub fn restart_deadlines(&mut self, now: Instant) {
+        self.session.restart_deadlines(now);
+    }
+
     /// Returns the time at which [`HatSession::on_deadline`] is due.
     pub fn deadline(&self) -> Option<Instant> {
         self.session.deadline()

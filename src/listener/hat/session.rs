@@ -210,6 +210,11 @@ impl HatSession {
         registrations
     }
 
+    /// Begins the time limits of a new connection again.
+    pub fn restart_deadlines(&mut self, now: Instant) {
+        self.last_received = now;
+    }
+
     /// Returns the time at which [`on_deadline`](HatSession::on_deadline) is due.
     pub fn deadline(&self) -> Option<Instant> {
         match self.state {

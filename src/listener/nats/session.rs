@@ -72,17 +72,14 @@ pub struct NatsSession {
 impl NatsSession {
     /// Creates the session of a new connection.
     pub fn new(settings: Arc<Settings>, connection: &ConnectionInfo, now: Instant) -> NatsSession {
-        let is_open = !settings.access.requires_authentication();
-        let first = settings.ping_interval.min(FIRST_PING);
-        let chance = crate::rng::Rng::new(connection.seed()).below(crate::time::nanos(first) / SPREAD_DIVISOR);
         let mut session = NatsSession {
             permissions: ClientPermissions::new(&settings.access.permissions),
             is_annotated: settings.access.headers,
+            is_admitted: !settings.access.requires_authentication(),
             settings,
             connection: *connection,
             options: ConnectOptions::default(),
             name: String::new(),
-            is_admitted: is_open,
             account: None,
             certificate_names: Vec::new(),
             requests: VecDeque::new(),
@@ -95,14 +92,23 @@ impl NatsSession {
             headers: None,
             connected_at: now,
             last_received: now,
-            next_ping: now + first + Duration::from_nanos(chance),
+            next_ping: now,
             was_pinged: false,
             pings: 0,
         };
-        if is_open {
+        session.restart_deadlines(now);
+        if session.is_admitted {
             session.requests.push_back(SessionRequest::Admitted { account: "open".to_owned() });
         }
         session
+    }
+
+    /// Begins the time limits of a new connection, again once it is encrypted.
+    pub fn restart_deadlines(&mut self, now: Instant) {
+        let first = self.settings.ping_interval.min(FIRST_PING);
+        let chance = crate::rng::Rng::new(self.connection.seed()).below(crate::time::nanos(first) / SPREAD_DIVISOR);
+        self.connected_at = now;
+        self.next_ping = now + first + Duration::from_nanos(chance);
     }
 
     /// Writes the greeting.

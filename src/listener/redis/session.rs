@@ -260,6 +260,11 @@ impl RedisSession {
     /// Does nothing, because the protocol cannot report that the peer is about to stop.
     pub fn on_stop(&mut self, _: &mut OutputBuffer) {}
 
+    /// Begins the time limit of a new connection again.
+    pub fn restart_deadlines(&mut self, now: Instant) {
+        self.auth_deadline = now + self.settings.auth_time;
+    }
+
     /// Returns the deadline for [`on_deadline`](RedisSession::on_deadline).
     pub fn deadline(&self) -> Option<Instant> {
         (!self.is_admitted()).then_some(self.auth_deadline)

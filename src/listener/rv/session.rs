@@ -197,6 +197,11 @@ impl RvSession {
         written
     }
 
+    /// Begins the time limit of a new connection again.
+    pub fn restart_deadlines(&mut self, now: Instant) {
+        self.handshake_deadline = now + self.settings.handshake_time;
+    }
+
     /// Returns the deadline for [`on_deadline`](RvSession::on_deadline).
     pub fn deadline(&self) -> Option<Instant> {
         if self.is_admitted() { self.answer_deadline } else { Some(self.handshake_deadline) }
