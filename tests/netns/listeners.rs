@@ -195,11 +195,13 @@ fn clients_miss_nothing_at_ten_percent_loss() {
         for host in &lan.hosts {
             host.fault(&format!("udp dport != 0 {ONE_IN_TEN} counter name hits drop"));
         }
+        // Messages of this size fill enough datagrams for more than a hundred losses.
+        let text = "n".repeat(40);
         for (publisher, subject) in publishers.iter_mut().zip(["flow.a", "flow.b"]) {
-            publisher.begin(json!({ "do": "pub", "subject": subject, "data": "n", "count": 10_000 }));
+            publisher.begin(json!({ "do": "pub", "subject": subject, "data": text, "count": 10_000 }));
         }
         publishers.iter().for_each(Client::finish);
-        let expected: Vec<String> = (0..10_000).map(|number| format!("n{number}")).collect();
+        let expected: Vec<String> = (0..10_000).map(|number| format!("{text}{number}")).collect();
         for client in &clients {
             for id in [1, 2] {
                 let messages = client.await_messages(id, expected.len());
