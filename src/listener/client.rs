@@ -411,7 +411,7 @@ impl ClientSession {
         each!(self, session => session.on_stop(out), hat => hat.on_stop(out), _rv => ());
     }
 
-    /// Begins the time limits of a new connection again. They do not count the time of a handshake before the protocol.
+    /// Begins the time limits of a new connection again, because the client could not use the protocol before.
     pub fn restart_deadlines(&mut self, now: Instant) {
         each!(self, session => session.restart_deadlines(now));
     }

@@ -65,6 +65,26 @@ fn time_to_authenticate_begins_after_the_handshake() {
     let (peer, certificate) = start("", &["nats-tls-first=3 sec", "tls-timeout=30 sec", account]);
     let url = format!("tls://alice:s3cret@127.0.0.1:{}", peer.port(Nats));
     assert_eq!(enters(json!({ "url": url, "ca": certificate }))["data"], "hello");
+    // A client that encrypts only if it wants gets INFO first, and then has the whole time.
+    let (peer, _) = start(" optional", &["nats-tls-first=3 sec", account]);
+    let begun = now();
+    let answers = peer.connect(Nats).rest();
+    assert!(answers.starts_with("INFO {") && answers.ends_with("-ERR 'Authentication Timeout'\r\n"), "{answers}");
+    let waited = now().since(begun);
+    assert!(Duration::from_millis(4_900) <= waited, "{waited:?}");
+}
+
+#[test]
+fn time_of_a_handshake_begins_with_info() {
+    let (peer, _) = start("", &["nats-tls-first=1 sec", "tls-timeout=700 ms"]);
+    let begun = now();
+    let answers = peer.connect(Nats).rest();
+    assert!(
+        answers.starts_with("INFO {") && answers.ends_with("-ERR 'Secure Connection - TLS Required'\r\n"),
+        "{answers}"
+    );
+    let waited = now().since(begun);
+    assert!(Duration::from_millis(1_650) <= waited, "{waited:?}");
 }
 
 #[test]

@@ -195,7 +195,7 @@ fn clients_miss_nothing_at_ten_percent_loss() {
         for host in &lan.hosts {
             host.fault(&format!("udp dport != 0 {ONE_IN_TEN} counter name hits drop"));
         }
-        // Messages of this size fill enough datagrams for more than a hundred losses.
+        // Messages of this size fill several times the datagrams that the losses below need.
         let text = "n".repeat(40);
         for (publisher, subject) in publishers.iter_mut().zip(["flow.a", "flow.b"]) {
             publisher.begin(json!({ "do": "pub", "subject": subject, "data": text, "count": 10_000 }));

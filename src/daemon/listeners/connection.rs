@@ -136,18 +136,20 @@ impl ListenerConnection {
         }
     }
 
-    /// Writes a pending greeting if the client has not begun a handshake in time.
+    /// Writes a pending greeting if the client has not begun a handshake in time. The client can do nothing before it, so
+    /// all time limits begin with it.
     pub(crate) fn greet_at_deadline(&mut self, now: Instant) {
         if self.greeting_deadline.is_some_and(|deadline| deadline <= now) {
             // A handshake may have begun since the last read. Its error, if any, recurs with the next one.
             drop(self.stream.detect_encryption());
-            self.update_handshake_deadline(now);
             self.greet();
+            self.handshake_deadline = None;
+            self.session.restart_deadlines(now);
         }
     }
 
-    /// Updates the handshake deadline from the state of encryption. The time limits of the session begin behind the
-    /// handshake.
+    /// Updates the handshake deadline from the state of the stream. The time limits of the session begin when the TLS
+    /// handshake and the opening of the WebSocket end.
     pub(crate) fn update_handshake_deadline(&mut self, now: Instant) {
         let is_pending =
             self.stream.awaits_encryption() || self.stream.is_handshaking() || self.stream.awaits_upgrade();
@@ -164,12 +166,13 @@ impl ListenerConnection {
         self.account.is_some() && self.handshake_deadline.is_none()
     }
 
-    /// Returns the earliest deadline of the handshake or else the session, of the greeting or a report of drops.
+    /// Returns the deadline of the pending greeting, else of the pending handshake, else of the session, or that of the
+    /// next report of drops if it is earlier.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         // A report that is ahead of the output is written, or the stream blocks, before this time can pass again and again.
         let report = self.next_report.filter(|_| !self.drops.is_empty() && self.flow.is_writable);
-        let limit = self.handshake_deadline.or_else(|| self.session.deadline());
-        [limit, self.greeting_deadline, report].into_iter().flatten().min()
+        let limit = self.greeting_deadline.or(self.handshake_deadline).or_else(|| self.session.deadline());
+        [limit, report].into_iter().flatten().min()
     }
 
     /// Returns whether the client may have input to process now.

@@ -358,6 +358,8 @@ impl Listeners {
         let Some(connection) = core.clients.listener_connection(id) else { return };
         connection.wake = None;
         connection.greet_at_deadline(now.instant);
+        // A handshake can also end while output is written.
+        connection.update_handshake_deadline(now.instant);
         // No fault can be reported to a client before its handshake is complete, so its connection just ends.
         let is_due = connection.deadline().is_some_and(|deadline| deadline <= now.instant);
         let is_unopened = is_due && connection.stream.awaits_upgrade();

@@ -59,8 +59,8 @@ pub struct NatsSession {
     subject: Option<Subject>,
     /// Last headers, as the client sent them and as they are published.
     headers: Option<(Bytes, Headers)>,
-    /// Time of the connection.
-    connected_at: Instant,
+    /// Time at which an unauthenticated connection ends.
+    auth_deadline: Instant,
     last_received: Instant,
     next_ping: Instant,
     /// True once the first PING was sent.
@@ -90,7 +90,7 @@ impl NatsSession {
             is_ok_pending: false,
             subject: None,
             headers: None,
-            connected_at: now,
+            auth_deadline: now,
             last_received: now,
             next_ping: now,
             was_pinged: false,
@@ -103,11 +103,11 @@ impl NatsSession {
         session
     }
 
-    /// Begins the time limits of a new connection, again once it is encrypted.
+    /// Begins the time limits of a new connection, again if the client could not use the protocol before.
     pub fn restart_deadlines(&mut self, now: Instant) {
         let first = self.settings.ping_interval.min(FIRST_PING);
         let chance = crate::rng::Rng::new(self.connection.seed()).below(crate::time::nanos(first) / SPREAD_DIVISOR);
-        self.connected_at = now;
+        self.auth_deadline = now + self.settings.auth_time;
         self.next_ping = now + first + Duration::from_nanos(chance);
     }
 
@@ -260,7 +260,7 @@ impl NatsSession {
 
     /// Returns the time of the next necessary call of [`on_deadline`](NatsSession::on_deadline).
     pub fn deadline(&self) -> Option<Instant> {
-        Some(if self.is_admitted { self.next_ping } else { self.connected_at + self.settings.auth_time })
+        Some(if self.is_admitted { self.next_ping } else { self.auth_deadline })
     }
 
     /// Handles the deadline if it has passed.

@@ -20,6 +20,7 @@ use bytes::Bytes;
 use ring::signature::{Ed25519KeyPair, KeyPair};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A CONNECT as client libraries send it.
 const QUIET: &str = r#"CONNECT {"verbose":false,"headers":true,"no_responders":true}|"#;
@@ -657,6 +658,17 @@ fn silent_client_is_pinged_and_then_disconnected() {
     assert_eq!(unauthenticated.session.on_deadline(seconds(2), &mut unauthenticated.out), Err(NatsFault::AuthTimeout));
     unauthenticated.session.on_fault(&NatsFault::AuthTimeout, &mut unauthenticated.out);
     assert_eq!(unauthenticated.received(), "-ERR 'Authentication Timeout'|");
+}
+
+#[test]
+fn time_limits_can_begin_again() {
+    let mut alone = Alone::new(&settings());
+    let first = alone.session.deadline().unwrap();
+    alone.session.restart_deadlines(seconds(10));
+    assert_eq!(alone.session.deadline(), Some(first + Duration::from_secs(10)));
+    let mut unauthenticated = Alone::new(&with_password());
+    unauthenticated.session.restart_deadlines(seconds(10));
+    assert_eq!(unauthenticated.session.deadline(), Some(seconds(12)));
 }
 
 /// A PING is a barrier: its answer confirms that the peer has completed earlier commands.
