@@ -429,3 +429,27 @@ fn certificate_limits_what_a_site_exports() {
     assert_ne!(refused.code, Some(DONE));
     refused.reports(&["_SEQCAST.LINK.SITE.plant1", "does not permit"]);
 }
+
+#[test]
+fn certificate_limits_what_a_site_imports() {
+    let (hub, realm) = (Hub::start(), Realm::new("pki"));
+    realm.join("P.test", &["hq.a.>", "orders.a.>", "_SEQCAST.LINK.*", "_SEQCAST.LINK.SITE.plant1"]);
+    let plant = realm.gateway("P.test", &hub.server, &["site=plant1", "link-import=hq.> ; orders.>"]);
+    let hq = realm.gateway("H.test", &hub.server, &["site=hq", "link-live=hq.>", "link-durable=orders.>"]);
+    wait_until_ready(&[&plant, &hq]);
+    wait_until("plant1 reads the stream", || !durable(&plant)["position"].is_null());
+    let [publisher, subscriber] = [hq.attach(), plant.attach()];
+    for (pattern, lost) in [("hq.>", 1), ("orders.>", 2)] {
+        let subscription = subscribe(&subscriber, pattern);
+        let subjects = ["a.1", "b.1", "a.2"].map(|end| pattern.replace('>', end));
+        for subject in &subjects {
+            publisher.publish(message(subject, subject)).expect("published");
+        }
+        let messages = receive(&subscription, 2);
+        let delivered: Vec<String> = messages.iter().map(payload).collect();
+        assert_eq!(delivered, [subjects[0].as_str(), &subjects[2]]);
+        wait_until("the third one is refused", || plant.number("refused") == lost);
+        let row = plant.site("hq");
+        assert_eq!((&row["lost_min"], &row["lost_max"]), (&lost.into(), &lost.into()), "{row}");
+    }
+}

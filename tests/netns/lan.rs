@@ -11,7 +11,7 @@ use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsRawFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -416,13 +416,17 @@ impl Peer {
 }
 
 impl Drop for Peer {
-    /// Shows its log after a failure.
     fn drop(&mut self) {
-        if thread::panicking() {
-            let log = fs::read(self.file("log")).unwrap_or_default();
-            let end = &log[log.len().saturating_sub(LOG_BYTES_SHOWN)..];
-            println!("--- log of {}:\n{}", self.name, String::from_utf8_lossy(end));
-        }
+        show_log_after_failure(&self.name, &self.file("log"));
+    }
+}
+
+/// Shows the end of a log file of a program if the test is failing.
+pub fn show_log_after_failure(program: &str, file: &Path) {
+    if thread::panicking() {
+        let log = fs::read(file).unwrap_or_default();
+        let end = &log[log.len().saturating_sub(LOG_BYTES_SHOWN)..];
+        println!("--- log of {program}:\n{}", String::from_utf8_lossy(end));
     }
 }
 

@@ -149,6 +149,14 @@ fn own_site_answers_without_crossing() {
 }
 
 #[test]
+fn own_queue_group_answers_without_crossing() {
+    let mut hub = Hub::new(&[[&[], &["plant.x"]], [&[], &["plant.x"]]]);
+    hub.ask(&[GROUP, GROUP]);
+    assert_eq!((hub.lan(0), hub.lan(1)), (vec![], vec![]));
+    assert_eq!(hub.sites[0].counts.sent, 0);
+}
+
+#[test]
 fn another_site_answers_several_times() {
     let mut hub = Hub::new(&[[&[], &[]], [&[], &["plant.*"]]]);
     hub.ask(&[NOBODY, GROUP]);

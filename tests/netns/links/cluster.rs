@@ -2,11 +2,12 @@
 
 use super::relay;
 use crate::listeners::client::{ListenerClient, Nats};
-use crate::netns::lan::{Host, Process, run};
+use crate::netns::lan::{Host, Process, run, show_log_after_failure};
 use crate::support::wait::wait_until;
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::Path;
 use std::process::Command;
 
 /// Port of the relay of each node.
@@ -101,5 +102,11 @@ impl Node {
 
     fn file(&self, extension: &str) -> String {
         format!("/run/{}.{extension}", self.host.namespace())
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        show_log_after_failure(&self.host.namespace(), Path::new(&self.file("log")));
     }
 }
