@@ -6,6 +6,7 @@ use super::client::{ListenerClient, Nats, Redis};
 use crate::support::certificate::certificate;
 use crate::support::command::{Place, now};
 use crate::support::exit_code::CONFIGURATION;
+use crate::support::wait::let_time_pass;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -85,6 +86,15 @@ fn time_of_a_handshake_begins_with_info() {
     );
     let waited = now().since(begun);
     assert!(Duration::from_millis(1_650) <= waited, "{waited:?}");
+    // The same holds for a handshake that begins later than its timeout.
+    let (peer, _) = start("", &["nats-tls-first=10 sec", "tls-timeout=700 ms"]);
+    let mut late = peer.connect(Nats);
+    let_time_pass(Duration::from_secs(1), "the client is slow to begin");
+    let begun = now();
+    late.send(b"\x16\x03\x01\x02\0\x01");
+    late.rest();
+    let waited = now().since(begun);
+    assert!(Duration::from_millis(650) <= waited, "{waited:?}");
 }
 
 #[test]

@@ -120,7 +120,7 @@ impl ListenerConnection {
             denied: 0,
         };
         match timing.tls_first {
-            TlsFirst::Never => connection.greet(),
+            TlsFirst::Never => connection.greet(now),
             TlsFirst::Always => {}
             TlsFirst::Within(time) => connection.greeting_deadline = Some(now + time),
         }
@@ -128,29 +128,36 @@ impl ListenerConnection {
         connection
     }
 
-    /// Writes the greeting of the protocol, unless that is done. It is encrypted if the client has begun a handshake.
-    fn greet(&mut self) {
-        self.greeting_deadline = None;
+    /// Writes the greeting of the protocol, unless that is done. It is encrypted if the client has begun a handshake. If
+    /// the client has waited for it, all time limits begin.
+    fn greet(&mut self, now: Instant) {
+        if self.greeting_deadline.take().is_some() {
+            self.handshake_deadline = None;
+            self.session.restart_deadlines(now);
+        }
         if std::mem::take(&mut self.is_greeting_pending) {
             self.answer(|session, out| session.on_open(out));
         }
     }
 
-    /// Writes a pending greeting if the client has not begun a handshake in time. The client can do nothing before it, so
-    /// all time limits begin with it.
+    /// Writes a pending greeting if the client has not begun a handshake in time.
     pub(crate) fn greet_at_deadline(&mut self, now: Instant) {
         if self.greeting_deadline.is_some_and(|deadline| deadline <= now) {
             // A handshake may have begun since the last read. Its error, if any, recurs with the next one.
             drop(self.stream.detect_encryption());
-            self.greet();
-            self.handshake_deadline = None;
-            self.session.restart_deadlines(now);
+            self.greet(now);
         }
+    }
+
+    /// Updates what depends on the handshake and the authentication. Returns whether the client has just authenticated.
+    pub(crate) fn update_progress(&mut self, now: Instant) -> bool {
+        self.update_handshake_deadline(now);
+        self.is_authenticated() && std::mem::take(&mut self.is_unauthenticated)
     }
 
     /// Updates the handshake deadline from the state of the stream. The time limits of the session begin when the TLS
     /// handshake and the opening of the WebSocket end.
-    pub(crate) fn update_handshake_deadline(&mut self, now: Instant) {
+    fn update_handshake_deadline(&mut self, now: Instant) {
         let is_pending =
             self.stream.awaits_encryption() || self.stream.is_handshaking() || self.stream.awaits_upgrade();
         let earlier = self.handshake_deadline.take();
@@ -166,8 +173,8 @@ impl ListenerConnection {
         self.account.is_some() && self.handshake_deadline.is_none()
     }
 
-    /// Returns the deadline of the pending greeting, else of the pending handshake, else of the session, or that of the
-    /// next report of drops if it is earlier.
+    /// Returns the deadline of what the client is in: the wait for the greeting, then the handshake, then the session. The
+    /// next report of drops may come before.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         // A report that is ahead of the output is written, or the stream blocks, before this time can pass again and again.
         let report = self.next_report.filter(|_| !self.drops.is_empty() && self.flow.is_writable);
@@ -343,8 +350,8 @@ impl ListenerConnection {
         self.parser.held_bytes() + self.session.held_bytes() + self.unwritten.own_bytes()
     }
 
-    /// Reads once through `scratch` into the parser. Bytes of WebSocket frames count with and without payload.
-    pub(crate) fn read(&mut self, scratch: &mut [u8]) -> ReadOutcome {
+    /// Reads once through `scratch` into the parser, and greets a client that has begun. Bytes of WebSocket frames count with and without payload.
+    pub(crate) fn read(&mut self, now: Instant, scratch: &mut [u8]) -> ReadOutcome {
         let is_plain = self.stream.is_plain();
         let outcome = self.flow.read(&mut self.stream, is_plain, scratch, |bytes| self.parser.push(bytes));
         let outcome = match (outcome, self.stream.take_frame_bytes()) {
@@ -355,7 +362,7 @@ impl ListenerConnection {
             (outcome, _) => outcome,
         };
         if self.stream.is_begun() {
-            self.greet();
+            self.greet(now);
         }
         if let Some(names) = self.stream.take_client_names() {
             tracing::debug!(from = %self.from, ?names, "client certificate");

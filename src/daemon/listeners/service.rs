@@ -144,11 +144,7 @@ impl Listeners {
     fn finish_turn(&mut self, core: &mut EngineCore, now: ClockReading, id: ClientId, outcome: ServeOutcome) {
         let Some(connection) = core.clients.listener_connection(id) else { return };
         connection.is_scheduled = outcome != ServeOutcome::Idle;
-        connection.update_handshake_deadline(now.instant);
-        if connection.is_unauthenticated && connection.is_authenticated() {
-            connection.is_unauthenticated = false;
-            self.unauthenticated_count -= 1;
-        }
+        self.unauthenticated_count -= usize::from(connection.update_progress(now.instant));
         core.clients.on_served(id);
         match outcome {
             ServeOutcome::More | ServeOutcome::Spent => self.ready.push_back(id),
@@ -210,7 +206,7 @@ impl Listeners {
                 return (ServeOutcome::More, cost);
             }
             let (was_handshaking, is_plain) = (connection.stream.is_handshaking(), connection.stream.is_plain());
-            let reading = connection.read(&mut core.scratch);
+            let reading = connection.read(now.instant, &mut core.scratch);
             if was_handshaking || connection.stream.is_handshaking() {
                 cost += HANDSHAKE_BYTES;
             }
@@ -359,7 +355,7 @@ impl Listeners {
         connection.wake = None;
         connection.greet_at_deadline(now.instant);
         // A handshake can also end while output is written.
-        connection.update_handshake_deadline(now.instant);
+        self.unauthenticated_count -= usize::from(connection.update_progress(now.instant));
         // No fault can be reported to a client before its handshake is complete, so its connection just ends.
         let is_due = connection.deadline().is_some_and(|deadline| deadline <= now.instant);
         let is_unopened = is_due && connection.stream.awaits_upgrade();

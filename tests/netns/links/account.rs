@@ -238,7 +238,7 @@ impl SiteAccount {
             let number_of = |is_one: &dyn Fn(&str, usize) -> bool| {
                 missing.iter().filter(|number| is_one(subject, **number)).count() as u64
             };
-            // The losses of the LAN are no excuse for a durable message: another gateway delivers it again.
+            // Durable messages have to survive what the LAN loses.
             let explained = match is_durable {
                 true => stream.reported_max.min(number_of(&causes.is_discarded)),
                 false => stream.reported_max.saturating_add(stream.lan_lost),
