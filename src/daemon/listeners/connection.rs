@@ -350,7 +350,8 @@ impl ListenerConnection {
         self.parser.held_bytes() + self.session.held_bytes() + self.unwritten.own_bytes()
     }
 
-    /// Reads once through `scratch` into the parser, and greets a client that has begun. Bytes of WebSocket frames count with and without payload.
+    /// Reads once through `scratch` into the parser, and greets a client that has begun. Bytes of WebSocket frames count
+    /// with and without payload.
     pub(crate) fn read(&mut self, now: Instant, scratch: &mut [u8]) -> ReadOutcome {
         let is_plain = self.stream.is_plain();
         let outcome = self.flow.read(&mut self.stream, is_plain, scratch, |bytes| self.parser.push(bytes));
