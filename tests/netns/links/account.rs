@@ -239,15 +239,16 @@ impl SiteAccount {
                 missing.iter().filter(|number| is_one(subject, **number)).count() as u64
             };
             // Durable messages have to survive what the LAN loses.
-            let explained = match is_durable {
-                true => stream.reported_max.min(number_of(&causes.is_discarded)),
-                false => stream.reported_max.saturating_add(stream.lan_lost),
+            let (explained, tails_max, datagrams_max) = if is_durable {
+                (stream.reported_max.min(number_of(&causes.is_discarded)), 0, 0)
+            } else {
+                let tails_max = if 0 < self.tails { number_of(&causes.in_tail) } else { 0 };
+                (stream.reported_max.saturating_add(stream.lan_lost), tails_max, unverified)
             };
             let excess = (missing.len() as u64).saturating_sub(explained);
-            let has_tail = !is_durable && 0 < self.tails;
-            let of_tails = if has_tail { excess.min(number_of(&causes.in_tail)) } else { 0 };
+            let of_tails = excess.min(tails_max);
             totals.in_tails += of_tails;
-            let of_datagrams = if is_durable { 0 } else { (excess - of_tails).min(unverified) };
+            let of_datagrams = (excess - of_tails).min(datagrams_max);
             unverified -= of_datagrams;
             let subject = subject.clone();
             if is_durable && stream.reported_min != stream.reported_max {
@@ -371,6 +372,7 @@ mod tests {
         for subject in [LIVE, DURABLE] {
             let mut account = SiteAccount::default();
             deliver(&mut account, 1, subject, &[0, 1, 2, 3, 4, 5, 6, 7, 8]);
+            assert!(matches!(judged(&account, subject)[..], [LinkViolation::Unreported { .. }]));
             let judge = |account: &SiteAccount| judged_with(account, subject, |number| number == 9, |_| false);
             assert!(matches!(judge(&account)[..], [LinkViolation::Unreported { .. }]), "no tail is reported");
             account.on_lan_loss(&LossScope::Tail { after: Dseq(1) });
